@@ -1,0 +1,1 @@
+"""Executable runbooks for people on call (see docs/architecture.md for what lands here)."""

@@ -1,0 +1,1 @@
+"""Prefill/decode disaggregated multimodal serving: the preprocessing gateway and the engines behind it."""

@@ -1,0 +1,1 @@
+"""The scheduling layer: who enters the engine, and when. Sans-I/O."""

@@ -1,0 +1,165 @@
+"""The error tree, by what the caller can do about it.
+
+    ToolkitError
+    +-- InvalidRequest         4xx  fix the request
+    |   +-- TooLarge           413  send less
+    |   +-- Unauthorized       401  send a key
+    |   +-- NotFound           404  another path or model
+    +-- Busy                   429  try again after `retry_after_s`
+    +-- OutOfTime              504  the TTFT budget was spent; `hop` says where
+    +-- EngineFailed           502  the engine broke; a new request may succeed
+    |   +-- EngineUnavailable  503  no engine is ready right now
+    +-- ClientGone             499  nobody is listening any more
+    +-- EnvironmentFault       exit code 3: this machine lacks something
+    +-- UsageFault             exit code 2: the command line or a file is wrong
+
+Every error that a client can see has a stable `code` (docs/errors.md is generated from `CODES`).
+"""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class Code:
+    """One stable error code of the HTTP API.
+
+    status: HTTP status. kind: the OpenAI `error.type`. retryable: the same request may succeed later.
+    action: what the caller should do, in one sentence.
+    """
+
+    code: str
+    status: int
+    kind: str
+    retryable: bool
+    action: str
+
+
+def _table(*codes: Code) -> dict[str, Code]:
+    table = {code.code: code for code in codes}
+    assert len(table) == len(codes), "an error code is defined twice"
+    return table
+
+
+_BAD, _BUSY, _SERVER = "invalid_request_error", "rate_limit_error", "server_error"
+
+CODES: dict[str, Code] = _table(
+    Code("invalid_request", 400, _BAD, False, "Correct the request: the message names the field."),
+    Code("invalid_json", 400, _BAD, False, "Send one JSON object as the body."),
+    Code("unsupported_media", 400, _BAD, False, "Send text and image_url parts only; video and audio are not served yet."),
+    Code("unauthorized", 401, "authentication_error", False, "Send `Authorization: Bearer KEY` with a key of this gateway."),
+    Code("not_found", 404, _BAD, False, "Use a path listed in the README, and a model from GET /v1/models."),
+    Code("method_not_allowed", 405, _BAD, False, "Use the method that the message names."),
+    Code("body_too_large", 413, _BAD, False, "Send a smaller body, or images by URL."),
+    Code("body_timeout", 408, _BAD, True, "Send the whole body within the upload limit."),
+    Code("headers_too_large", 431, _BAD, False, "Send fewer or shorter headers."),
+    Code("image_too_large", 413, _BAD, False, "Send an image under the byte, pixel and side limits named in the message."),
+    Code("image_invalid", 400, _BAD, False, "Send a complete JPEG, PNG, WebP or GIF image."),
+    Code("image_url_blocked", 400, _BAD, False, "Use an http(s) URL of a public host, or one the operator allowed, or a data: URI."),
+    Code("image_fetch_failed", 400, _BAD, True, "Check that the URL answers 200 with the image within the time limit."),
+    Code("too_many_images", 400, _BAD, False, "Send fewer images per request."),
+    Code("queue_full", 429, _BUSY, True, "Wait for Retry-After seconds, then send again."),
+    Code("ttft_budget_exceeded", 504, "timeout_error", True, "Send again later, or with a larger x-ttft-budget-ms; the message says which hop spent the time."),
+    Code("engine_failed", 502, _SERVER, True, "Send again; if it persists, look at the engine's log in the run folder."),
+    Code("engine_rejected", 400, _BAD, False, "Correct the request: the engine's own message is included."),
+    Code("engine_busy", 503, _BUSY, True, "Wait for Retry-After seconds, then send again: the engine refused the work."),
+    Code("engine_unavailable", 503, _SERVER, True, "Wait for Retry-After seconds: no prefill/decode pair is ready."),
+    Code("shutting_down", 503, _SERVER, True, "Send to another gateway: this one is stopping."),
+    Code("client_closed_request", 499, "client_error", True, "Nothing: the client closed the connection first."),
+    Code("internal_error", 500, _SERVER, True, "Report it with the request id: this is a fault of the gateway."),
+)  # fmt: skip
+
+
+class ToolkitError(Exception):
+    """Any failure this project raises on purpose. Never raised itself."""
+
+    default_code: ClassVar[str] = "internal_error"
+
+    def __init__(self, message: str, *, code: str | None = None, param: str | None = None, retry_after_s: float | None = None, hop: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.code = CODES[code or self.default_code]
+        self.param = param
+        self.retry_after_s = retry_after_s
+        self.hop = hop
+
+    @property
+    def status(self) -> int:
+        return self.code.status
+
+    def body(self, request_id: str | None = None) -> dict[str, Any]:
+        """The OpenAI error object: {"error": {message, type, param, code, ...}}."""
+        error: dict[str, Any] = {
+            "message": self.message,
+            "type": self.code.kind,
+            "param": self.param,
+            "code": self.code.code,
+            "action": self.code.action,
+        }
+        if self.hop is not None:
+            error["hop"] = self.hop
+        if request_id is not None:
+            error["request_id"] = request_id
+        return {"error": error}
+
+
+class InvalidRequest(ToolkitError):
+    """The request is wrong and will stay wrong."""
+
+    default_code = "invalid_request"
+
+
+class TooLarge(InvalidRequest):
+    """A limit on bytes, pixels, sides or tokens was passed."""
+
+    default_code = "body_too_large"
+
+
+class Unauthorized(InvalidRequest):
+    """No key, or a key this gateway does not know."""
+
+    default_code = "unauthorized"
+
+
+class NotFound(InvalidRequest):
+    """No such path or model."""
+
+    default_code = "not_found"
+
+
+class Busy(ToolkitError):
+    """Backpressure: nothing is broken, there is no room now."""
+
+    default_code = "queue_full"
+
+
+class OutOfTime(ToolkitError):
+    """The TTFT budget ended before the first token."""
+
+    default_code = "ttft_budget_exceeded"
+
+
+class EngineFailed(ToolkitError):
+    """An engine answered wrongly, stopped answering, or died."""
+
+    default_code = "engine_failed"
+
+
+class EngineUnavailable(EngineFailed):
+    """No prefill/decode pair is ready."""
+
+    default_code = "engine_unavailable"
+
+
+class ClientGone(ToolkitError):
+    """The client closed its connection before the answer ended."""
+
+    default_code = "client_closed_request"
+
+
+class EnvironmentFault(ToolkitError):
+    """This machine lacks something the command needs; the message says how to get it (exit code 3)."""
+
+
+class UsageFault(ToolkitError):
+    """The command line or a configuration file is wrong; the message names the place (exit code 2)."""

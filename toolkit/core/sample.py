@@ -1,0 +1,123 @@
+"""One finished request as a record: when each hop ended, what it carried, and its one outcome."""
+
+from dataclasses import asdict, dataclass, field, fields
+from enum import StrEnum
+from typing import Any
+
+
+class WorkloadClass(StrEnum):
+    """What is asked. A total rule: every request has exactly one (serving/access/classify.py)."""
+
+    TEXT_ONLY = "text_only"
+    IMAGE_SHORT = "image_short"
+    MULTI_IMAGE_LONG = "multi_image_long"
+    HIGH_RES = "high_res"
+
+
+class SloClass(StrEnum):
+    """What is promised (article section 6.1): 800 ms, 3 s, throughput only."""
+
+    REALTIME = "realtime"
+    STANDARD = "standard"
+    BATCH = "batch"
+
+
+class Outcome(StrEnum):
+    """How a request ended. Every accepted request ends in exactly one."""
+
+    COMPLETED = "completed"
+    REJECTED = "rejected"  # the request itself was wrong (4xx but 429)
+    SHED = "shed"  # no room: 429 or 503
+    TIMED_OUT = "timed_out"  # the TTFT budget ended before the first token
+    ENGINE_FAILED = "engine_failed"
+    CLIENT_CLOSED = "client_closed"
+    INTERNAL_ERROR = "internal_error"
+
+
+@dataclass(frozen=True, slots=True)
+class ImageRecord:
+    """One image of a request. width, height: pixels of the source; size_bytes: as received; tokens: in the prompt."""
+
+    width: int
+    height: int
+    size_bytes: int
+    format: str
+    tokens: int
+    prepared_width: int
+    prepared_height: int
+    origin: str  # "data" or "url"
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """Seconds after arrival at which each hop ended; None where the request did not get that far."""
+
+    body_read: float | None = None
+    fetched: float | None = None
+    prepared: float | None = None
+    admitted: float | None = None
+    dispatched: float | None = None
+    prefill_done: float | None = None
+    first_token: float | None = None
+    ended: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ItlSummary:
+    """Gaps between token-bearing events, seconds."""
+
+    count: int = 0
+    mean: float = 0.0
+    p95: float = 0.0
+    max: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The record of one request (one line of the journal)."""
+
+    request_id: str
+    arrived_at: float  # Unix seconds
+    workload_class: WorkloadClass
+    slo_class: SloClass
+    outcome: Outcome
+    status: int
+    timeline: Timeline
+    error_code: str | None = None
+    error_message: str | None = None
+    error_hop: str | None = None
+    tenant: str = "anonymous"
+    model: str = ""
+    stream: bool = False
+    ttft_budget: float = 0.0
+    max_tokens: int = 0
+    choices: int = 1
+    text_tokens_estimated: int = 0
+    image_tokens_estimated: int = 0
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    finish_reason: str | None = None
+    prefill: str | None = None
+    decode: str | None = None
+    rids: tuple[str, ...] = ()
+    bootstrap_room: int | None = None
+    itl: ItlSummary = field(default_factory=ItlSummary)
+    images: tuple[ImageRecord, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types, stable keys."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> "Sample":
+        """The inverse of `to_dict`; keys that a newer writer added are left out. Raises KeyError, ValueError, TypeError."""
+        known = {f.name for f in fields(cls)}
+        plain = {key: value for key, value in data.items() if key in known}
+        plain["workload_class"] = WorkloadClass(plain["workload_class"])
+        plain["slo_class"] = SloClass(plain["slo_class"])
+        plain["outcome"] = Outcome(plain["outcome"])
+        plain["timeline"] = Timeline(**plain["timeline"])
+        plain["itl"] = ItlSummary(**plain.get("itl", {}))
+        plain["images"] = tuple(ImageRecord(**image) for image in plain.get("images", ()))
+        plain["rids"] = tuple(plain.get("rids", ()))
+        return cls(**plain)

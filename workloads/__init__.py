@@ -1,0 +1,1 @@
+"""Mixed multimodal workloads: what is asked, when, by whom, and how the answers are judged."""
