@@ -14,13 +14,20 @@ MB = 1_000_000
 class ModelConfig(Section):
     """What is served."""
 
-    path: str = Field("", description="Model folder. Empty: on a machine without a GPU, a tiny random vision-language model that is built once.")
+    path: str = Field(
+        "",
+        description="Model folder. Empty: on a machine without a GPU, a tiny random vision-language model that is built once.",
+    )
     served_name: str = Field("", description="Name in the API. Empty: the folder's name.")
     family: Literal["auto", "qwen2_vl", "qwen2_5_vl", "qwen3_vl", "llava", "internvl_chat", "text"] = Field(
         "auto", description="Image-processor family. auto: read from the model's config.json."
     )
-    min_pixels: int = Field(0, ge=0, description="Smallest image area the processor keeps; 0: read from preprocessor_config.json.")
-    max_pixels: int = Field(0, ge=0, description="Largest image area the processor keeps; 0: read from preprocessor_config.json.")
+    min_pixels: int = Field(
+        0, ge=0, description="Smallest image area the processor keeps; 0: read from preprocessor_config.json."
+    )
+    max_pixels: int = Field(
+        0, ge=0, description="Largest image area the processor keeps; 0: read from preprocessor_config.json."
+    )
 
 
 class RoleConfig(Section):
@@ -28,14 +35,21 @@ class RoleConfig(Section):
 
     gpus: str = Field("", description="GPU ids, as 0-3 or 0,2. One instance per tp ids.")
     count: int = Field(1, ge=1, le=64, description="Instances where there is no GPU.")
-    extra_args: tuple[str, ...] = Field((), description="Further SGLang flags for this role, as written on its command line.")
+    extra_args: tuple[str, ...] = Field(
+        (), description="Further SGLang flags for this role, as written on its command line."
+    )
 
 
 class EngineConfig(Section):
     """How the SGLang engines are started, or where they already run."""
 
-    kind: Literal["auto", "gpu", "cpu"] = Field("auto", description="auto: gpu where an NVIDIA GPU is present, else cpu.")
-    python: str = Field("", description="Interpreter of the engine environment. Empty: .venv-engine/bin/python beside the toolkit, else this interpreter.")
+    kind: Literal["auto", "gpu", "cpu"] = Field(
+        "auto", description="auto: gpu where an NVIDIA GPU is present, else cpu."
+    )
+    python: str = Field(
+        "",
+        description="Interpreter of the engine environment. Empty: .venv-engine/bin/python beside the toolkit, else this interpreter.",
+    )
     host: str = Field("127.0.0.1", description="Address the engines bind and are reached at.")
     base_port: int = Field(0, ge=0, le=65000, description="First engine port; 0: free ports are chosen.")
     transfer: Literal["tcp", "rdma"] = Field("tcp", description="Mooncake transport of the KV cache.")
@@ -43,9 +57,13 @@ class EngineConfig(Section):
     tp: int = Field(1, ge=1, description="Tensor parallel size of every instance.")
     prefill: RoleConfig = RoleConfig()
     decode: RoleConfig = RoleConfig()
-    attach_prefill: tuple[str, ...] = Field((), description="URLs of prefill engines that already run, as http://host:port[?bootstrap_port=8998].")
+    attach_prefill: tuple[str, ...] = Field(
+        (), description="URLs of prefill engines that already run, as http://host:port[?bootstrap_port=8998]."
+    )
     attach_decode: tuple[str, ...] = Field((), description="URLs of decode engines that already run.")
-    max_total_tokens: int = Field(32768, ge=1024, description="KV pool of one CPU engine, tokens (GPU engines size their own).")
+    max_total_tokens: int = Field(
+        32768, ge=1024, description="KV pool of one CPU engine, tokens (GPU engines size their own)."
+    )
     max_running_requests: int = Field(64, ge=1, description="Requests one CPU engine runs at once.")
     extra_args: tuple[str, ...] = Field((), description="Further SGLang flags for every instance.")
     ready_timeout_s: float = Field(300.0, gt=0, description="Longest wait for an engine to become ready.")
@@ -67,9 +85,14 @@ class EngineConfig(Section):
 class GatewayConfig(Section):
     """The HTTP front."""
 
-    host: str = Field("127.0.0.1", description="Address the gateway binds. It has no TLS: put a proxy in front before opening it.")
+    host: str = Field(
+        "127.0.0.1",
+        description="Address the gateway binds. It has no TLS: put a proxy in front before opening it.",
+    )
     port: int = Field(8000, ge=0, le=65535, description="Gateway port; 0: a free one.")
-    api_keys_file: str = Field("", description="File of `name = \"key\"` TOML lines; empty: no key is asked for.")
+    api_keys_file: str = Field(
+        "", description='File of `name = "key"` TOML lines; empty: no key is asked for.'
+    )
     max_body_bytes: int = Field(96 * MB, gt=0, description="Largest request body.")
     body_timeout_s: float = Field(60.0, gt=0, description="Longest upload of one body.")
     drain_timeout_s: float = Field(5.0, ge=0, description="Longest wait for open requests at shutdown.")
@@ -80,17 +103,34 @@ class AccessConfig(Section):
     """Limits on images, checked from headers before any decode."""
 
     max_image_bytes: int = Field(32 * MB, gt=0, description="Largest image file.")
-    max_image_pixels: int = Field(64_000_000, gt=0, description="Largest width x height; 8000x6000 passes, 13000x13000 does not.")
-    max_side_ratio: float = Field(200.0, gt=1, description="Largest longer/shorter side; the Qwen-VL processors refuse above 200.")
+    max_image_pixels: int = Field(
+        64_000_000, gt=0, description="Largest width x height; 8000x6000 passes, 13000x13000 does not."
+    )
+    max_side_ratio: float = Field(
+        200.0, gt=1, description="Largest longer/shorter side; the Qwen-VL processors refuse above 200."
+    )
     max_images: int = Field(16, ge=1, description="Images per request.")
-    max_sos_markers: int = Field(100, ge=1, description="Scans in one JPEG; a normal progressive file has about 10, a scan bomb thousands.")
+    max_sos_markers: int = Field(
+        100,
+        ge=1,
+        description="Scans in one JPEG; a normal progressive file has about 10, a scan bomb thousands.",
+    )
     workers: int = Field(0, ge=0, description="Decode threads; 0: one per core.")
     max_queued_images: int = Field(64, ge=1, description="Images waiting for a decode thread; beyond: 429.")
-    handover: Literal["png", "jpeg"] = Field("png", description="How prepared pixels travel to the engine: png loses nothing; jpeg (q95 4:4:4) is smaller, 40-44 dB.")
-    url_timeout_s: float = Field(5.0, gt=0, description="Total time of one image download, redirects included.")
+    handover: Literal["png", "jpeg"] = Field(
+        "png",
+        description="How prepared pixels travel to the engine: png loses nothing; jpeg (q95 4:4:4) is smaller, 40-44 dB.",
+    )
+    url_timeout_s: float = Field(
+        5.0, gt=0, description="Total time of one image download, redirects included."
+    )
     max_redirects: int = Field(5, ge=0, description="Redirects followed; each target is checked again.")
-    allowed_hosts: tuple[str, ...] = Field((), description="host:port pairs that may be fetched though they are private or use another port.")
-    high_res_pixels: int = Field(4_000_000, gt=0, description="Source area from which a request counts as high_res.")
+    allowed_hosts: tuple[str, ...] = Field(
+        (), description="host:port pairs that may be fetched though they are private or use another port."
+    )
+    high_res_pixels: int = Field(
+        4_000_000, gt=0, description="Source area from which a request counts as high_res."
+    )
 
     @field_validator("allowed_hosts")
     @classmethod
@@ -106,7 +146,9 @@ class ScheduleConfig(Section):
     """How many requests may be where."""
 
     max_in_flight: int = Field(64, ge=1, description="Requests inside the engines at once.")
-    max_waiting: int = Field(256, ge=1, description="Requests inside the gateway that are not in an engine yet; beyond: 429.")
+    max_waiting: int = Field(
+        256, ge=1, description="Requests inside the gateway that are not in an engine yet; beyond: 429."
+    )
 
 
 class SloConfig(Section):
@@ -139,7 +181,9 @@ class SupervisorConfig(Section):
 
     backoff_s: float = Field(1.0, gt=0, description="Wait before the first restart; doubles each time.")
     max_backoff_s: float = Field(30.0, gt=0, description="Longest wait before a restart.")
-    crash_loop_exits: int = Field(4, ge=1, description="Exits within crash_loop_window_s after which the service stops.")
+    crash_loop_exits: int = Field(
+        4, ge=1, description="Exits within crash_loop_window_s after which the service stops."
+    )
     crash_loop_window_s: float = Field(300.0, gt=0, description="Window of crash_loop_exits.")
     stop_grace_s: float = Field(4.0, gt=0, description="Time from SIGTERM to SIGKILL.")
     log_max_bytes: int = Field(32 * MB, gt=0, description="Size at which a process log turns over.")
@@ -156,14 +200,24 @@ class ServeConfig(Section):
     schedule: ScheduleConfig = ScheduleConfig()
     realtime: SloConfig = Field(SloConfig(ttft_budget_s=0.8), description="Conversations.")
     standard: SloConfig = Field(SloConfig(ttft_budget_s=3.0), description="Image and text.")
-    batch: SloConfig = Field(SloConfig(ttft_budget_s=300.0), description="Offline work: throughput only; the budget just bounds it.")
+    batch: SloConfig = Field(
+        SloConfig(ttft_budget_s=300.0),
+        description="Offline work: throughput only; the budget just bounds it.",
+    )
     default_slo_class: SloClass = Field(SloClass.STANDARD, description="For requests without x-slo-class.")
     default_max_tokens: DefaultTokens = DefaultTokens()
-    stream_stall_s: float = Field(60.0, gt=0, description="Longest silence between two events of an open stream.")
+    stream_stall_s: float = Field(
+        60.0, gt=0, description="Longest silence between two events of an open stream."
+    )
+    answer_timeout_s: float = Field(
+        600.0, gt=0, description="Longest wait for a non-streamed answer after its prefill."
+    )
     journal: JournalConfig = JournalConfig()
     supervisor: SupervisorConfig = SupervisorConfig()
     runs_dir: Path = Field(Path("runs"), description="Where run folders (logs, journal, reports) are made.")
-    cache_dir: Path | None = Field(None, description="Where the tiny model is kept. Empty: $XDG_CACHE_HOME/mm-serving-toolkit.")
+    cache_dir: Path | None = Field(
+        None, description="Where the tiny model is kept. Empty: $XDG_CACHE_HOME/mm-serving-toolkit."
+    )
 
     def budget_s(self, slo_class: SloClass) -> float:
         """The TTFT budget of a class, seconds."""

@@ -22,8 +22,12 @@ class EngineEndpoint(Section):
     name: str = Field(description="prefill-0, decode-1, ...: also the metric label and the log's name.")
     role: Literal["prefill", "decode"]
     url: str = Field(description="http://host:port without a trailing slash.")
-    bootstrap_host: str = Field("127.0.0.1", description="Host that decode reaches the prefill's bootstrap server at.")
-    bootstrap_port: int = Field(0, ge=0, le=65535, description="Port of the prefill's bootstrap server; 0 for decode.")
+    bootstrap_host: str = Field(
+        "127.0.0.1", description="Host that decode reaches the prefill's bootstrap server at."
+    )
+    bootstrap_port: int = Field(
+        0, ge=0, le=65535, description="Port of the prefill's bootstrap server; 0 for decode."
+    )
 
 
 class Service(Section):
@@ -32,7 +36,9 @@ class Service(Section):
     config: ServeConfig
     engines: tuple[EngineEndpoint, ...]
     gateway_url: str
-    model_path: str = Field("", description="Resolved model folder; empty when only fronting engines whose files are elsewhere.")
+    model_path: str = Field(
+        "", description="Resolved model folder; empty when only fronting engines whose files are elsewhere."
+    )
     model_name: str
     started_at: float = Field(description="Unix seconds.")
     launcher_pid: int = 0
@@ -60,4 +66,6 @@ class Service(Section):
         try:
             return cls.model_validate_json(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise UsageFault(f"{path}: no readable service description ({error}). Is this a run folder of `toolkit serve`?") from error
+            raise UsageFault(
+                f"{path}: no readable service description ({error}). Is this a run folder of `toolkit serve`?"
+            ) from error

@@ -1,0 +1,257 @@
+"""The chat-completions body: what the gateway must know of it, and what the engines receive.
+
+Everything the gateway does not own reaches the engine as it came: sampling, stop, tools, response_format, seed, logprobs,
+stream_options. What it owns: the images (replaced by prepared ones), an absent max_tokens (written in), and the fields of
+the PD rendezvous (rid, bootstrap_*), which a client may not set.
+"""
+
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from toolkit.core.errors import InvalidRequest, OutOfTime
+from toolkit.core.sample import SloClass
+
+MAX_BUDGET_S = 3600.0
+MAX_CHOICES = 128
+
+OWNED_FIELDS = frozenset(
+    {"rid", "bootstrap_host", "bootstrap_port", "bootstrap_room", "routed_dp_rank", "disagg_prefill_dp_rank"}
+)
+"""Fields of the rendezvous between the legs; a client that sets one would break it."""
+
+REFUSED_FIELDS: Mapping[str, str] = {
+    "input_ids": "SGLang 0.5.23 drops the images of a chat request that carries it (serving_chat.py:1947)"
+}
+
+MEDIA_PARTS = frozenset({"video_url", "video", "audio_url", "input_audio", "audio", "file"})
+
+
+@dataclass(frozen=True, slots=True)
+class ImageSlot:
+    """Where one image stands: messages[message].content[part]."""
+
+    message: int
+    part: int
+    url: str
+
+    @property
+    def param(self) -> str:
+        return f"messages[{self.message}].content[{self.part}].image_url.url"
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """A parsed request. `document` is the client's JSON object, never changed in place."""
+
+    document: dict[str, Any]
+    model: str
+    stream: bool
+    choices: int
+    max_tokens: int | None
+    text_bytes: int
+    images: tuple[ImageSlot, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Promise:
+    """The SLO class of a request and its total TTFT budget, seconds from arrival."""
+
+    slo_class: SloClass
+    budget_s: float
+
+
+def parse(body: bytes | bytearray) -> ChatRequest:
+    """Raises InvalidRequest (invalid_json, invalid_request, unsupported_media) naming the field."""
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise InvalidRequest(f"The body is not JSON: {error}.", code="invalid_json") from error
+    if not isinstance(document, dict):
+        raise InvalidRequest("The body must be a JSON object.", code="invalid_json")
+    for name in document.keys() & OWNED_FIELDS:
+        raise InvalidRequest(f"{name!r} is set by the gateway; leave it out.", param=name)
+    for name in document.keys() & REFUSED_FIELDS.keys():
+        raise InvalidRequest(f"{name!r} is refused: {REFUSED_FIELDS[name]}.", param=name)
+    text_bytes, images = _read_messages(document.get("messages"))
+    for tool in ("tools", "functions", "response_format"):
+        if document.get(tool):
+            text_bytes += len(orjson.dumps(document[tool]))
+    return ChatRequest(
+        document=document,
+        model=_optional(document, "model", str, ""),
+        stream=_optional(document, "stream", bool, False),
+        choices=_positive(document, "n", MAX_CHOICES) or 1,
+        max_tokens=_positive(document, "max_completion_tokens", 1 << 31)
+        or _positive(document, "max_tokens", 1 << 31),
+        text_bytes=text_bytes,
+        images=images,
+    )
+
+
+def promise(
+    slo_header: str | None, budget_header: str | None, default: SloClass, budgets_s: Mapping[SloClass, float]
+) -> Promise:
+    """The class from `x-slo-class` and the budget from `x-ttft-budget-ms`, else the defaults. Raises InvalidRequest."""
+    try:
+        slo_class = SloClass(slo_header.strip().lower()) if slo_header else default
+    except ValueError as error:
+        known = ", ".join(SloClass)
+        raise InvalidRequest(
+            f"x-slo-class: {slo_header!r} is not one of {known}.", param="x-slo-class"
+        ) from error
+    if budget_header is None:
+        return Promise(slo_class, budgets_s[slo_class])
+    text = budget_header.strip()
+    if not (text.isascii() and text.isdigit()) or not 0 < int(text) <= MAX_BUDGET_S * 1000:
+        raise InvalidRequest(
+            f"x-ttft-budget-ms: {budget_header!r} is not a whole number of milliseconds from 1 to {MAX_BUDGET_S * 1000:.0f}.",
+            param="x-ttft-budget-ms",
+        )
+    return Promise(slo_class, int(text) / 1000)
+
+
+def out_of_time(hop: str, budget_s: float) -> OutOfTime:
+    """The 504 that names the hop in which the budget ended."""
+    return OutOfTime(
+        f"The TTFT budget of {budget_s * 1000:.0f} ms ended in the hop {hop!r} before the first token.",
+        hop=hop,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class EngineBody:
+    """The body for both legs, but for the fields that differ per leg: JSON without its closing brace."""
+
+    open_json: bytes
+
+    def for_leg(
+        self, *, rid: str, bootstrap_host: str, bootstrap_port: int, bootstrap_room: int
+    ) -> tuple[bytes, bytes]:
+        """The pieces of one leg's body; the big first one is shared, not copied."""
+        tail = orjson.dumps(
+            {
+                "rid": rid,
+                "bootstrap_host": bootstrap_host,
+                "bootstrap_port": bootstrap_port,
+                "bootstrap_room": bootstrap_room,
+            }
+        )
+        return self.open_json, b"," + tail[1:]
+
+
+def compose(request: ChatRequest, prepared: Sequence[str], max_tokens: int, model: str) -> EngineBody:
+    """The client's document with prepared images (data URIs, in slot order), max_tokens and the engine's model name."""
+    assert len(prepared) == len(request.images)
+    document = dict(request.document)
+    document["model"] = model
+    if request.max_tokens is None:
+        document.pop("max_completion_tokens", None)  # an explicit null would win over max_tokens
+        document["max_tokens"] = max_tokens
+    if request.images:
+        messages = list(document["messages"])
+        for slot, url in zip(request.images, prepared, strict=True):
+            message = dict(messages[slot.message])
+            parts = list(message["content"])
+            image_url = {
+                key: value for key, value in parts[slot.part]["image_url"].items() if key != "content_hash"
+            }
+            parts[slot.part] = {**parts[slot.part], "image_url": {**image_url, "url": url}}
+            message["content"] = parts
+            messages[slot.message] = message
+        document["messages"] = messages
+    dumped = orjson.dumps(document)
+    assert dumped.endswith(b"}")
+    return EngineBody(dumped[:-1])
+
+
+class Rendezvous:
+    """Fresh ids for the two legs of an attempt; the random source is passed in.
+
+    rid: fixed length, since SGLang aborts by prefix (scheduler.py:5675) and a live duplicate is a 400. Room: non-zero and
+    63-bit, since it travels as a signed integer and zero means absent (decode.py:2634).
+    """
+
+    def __init__(self, source: random.Random) -> None:
+        self._source = source
+
+    def rid(self, leg: str) -> str:
+        return f"{leg}-{self._source.getrandbits(128):032x}"
+
+    def room(self) -> int:
+        return self._source.randrange(1, 1 << 63)
+
+
+def _optional(document: Mapping[str, Any], name: str, kind: type, default: Any) -> Any:
+    value = document.get(name)
+    if value is None:
+        return default
+    if not isinstance(value, kind):
+        raise InvalidRequest(f"{name!r} must be a {kind.__name__}, not {value!r:.60}.", param=name)
+    return value
+
+
+def _positive(document: Mapping[str, Any], name: str, most: int) -> int | None:
+    value = document.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
+        raise InvalidRequest(
+            f"{name!r} must be a whole number from 1 to {most}, not {value!r:.60}.", param=name
+        )
+    return value
+
+
+def _read_messages(messages: object) -> tuple[int, tuple[ImageSlot, ...]]:
+    if not isinstance(messages, list) or not messages:
+        raise InvalidRequest("'messages' must be a list with at least one message.", param="messages")
+    text_bytes = 0
+    images: list[ImageSlot] = []
+    for index, message in enumerate(messages):
+        where = f"messages[{index}]"
+        if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+            raise InvalidRequest(f"{where} must be an object with a 'role'.", param=where)
+        content = message.get("content")
+        if isinstance(content, str):
+            text_bytes += len(content.encode("utf-8", "surrogatepass"))
+        elif isinstance(content, list):
+            for number, part in enumerate(content):
+                text_bytes += _read_part(part, index, number, images)
+        elif content is not None:
+            raise InvalidRequest(
+                f"{where}.content must be a string or a list of parts.", param=f"{where}.content"
+            )
+        if message.get("tool_calls"):
+            text_bytes += len(orjson.dumps(message["tool_calls"]))
+    return text_bytes, tuple(images)
+
+
+def _read_part(part: object, message: int, number: int, images: list[ImageSlot]) -> int:
+    where = f"messages[{message}].content[{number}]"
+    if not isinstance(part, dict):
+        raise InvalidRequest(f"{where} must be an object with a 'type'.", param=where)
+    kind = part.get("type")
+    if kind == "text":
+        if not isinstance(part.get("text"), str):
+            raise InvalidRequest(f"{where}.text must be a string.", param=f"{where}.text")
+        return len(part["text"].encode("utf-8", "surrogatepass"))
+    if kind == "image_url":
+        target = part.get("image_url")
+        if not isinstance(target, dict) or not isinstance(target.get("url"), str):
+            raise InvalidRequest(
+                f"{where}.image_url must be an object with a 'url' string.", param=f"{where}.image_url"
+            )
+        images.append(ImageSlot(message, number, target["url"]))
+        return 0
+    if kind in MEDIA_PARTS:
+        raise InvalidRequest(
+            f"{where}: {kind!r} is not served yet; send text and image_url parts.",
+            code="unsupported_media",
+            param=where,
+        )
+    raise InvalidRequest(
+        f"{where}.type must be 'text' or 'image_url', not {kind!r:.40}.", param=f"{where}.type"
+    )

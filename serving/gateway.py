@@ -1,0 +1,209 @@
+"""The gateway process: `python -m serving.gateway --run RUN`. Builds every part, owns their lifetimes, drains, stops."""
+
+import argparse
+import asyncio
+import contextlib
+import logging
+import random
+import secrets
+import signal
+import sys
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+
+import uvicorn
+from prometheus_client import CollectorRegistry
+
+from serving.access.fetch import Fetcher
+from serving.access.grid import grid_for
+from serving.access.prepare import Access
+from serving.access.workers import DecodePool
+from serving.api import Api
+from serving.asgi import asgi_app
+from serving.chat import Rendezvous
+from serving.dispatch import Dispatcher
+from serving.health import Prober
+from serving.keys import Keys
+from serving.lifecycle import Lifecycle, Parts
+from serving.pairs import PairBook
+from serving.schedule.admit import Admission
+from serving.service import Service
+from serving.status import Status
+from serving.telemetry import Telemetry
+from serving.trace import JOURNAL
+from toolkit.core import names
+from toolkit.core.clock import Clock, SystemClock
+from toolkit.core.errors import ToolkitError
+from toolkit.core.http.client import HttpClient
+from toolkit.core.journal import Journal
+from toolkit.core.sample import Sample
+
+log = logging.getLogger("toolkit.gateway")
+
+
+LAG_PERIOD_S = 0.25
+
+
+class Gateway:
+    """Every part of one gateway, built from a service description."""
+
+    def __init__(self, service: Service, run_dir: Path, clock: Clock, source: random.Random) -> None:
+        config = service.config
+        self.service = service
+        self.telemetry = Telemetry(CollectorRegistry(), version("mm-serving-toolkit"))
+        self.journal = Journal(
+            run_dir / "journal",
+            JOURNAL,
+            max_file_bytes=config.journal.max_file_bytes,
+            keep_files=config.journal.keep_files,
+            on_fault=log.error,
+        )
+        self.client = HttpClient()
+        self.dispatcher = Dispatcher(
+            self.client,
+            clock,
+            Rendezvous(source),
+            lambda engine: self.telemetry.count(names.ABORTS, engine=engine),
+        )
+        self.book = PairBook(service.prefills, service.decodes)
+        grid = grid_for(config.model, Path(service.model_path) if service.model_path else None)
+        self.prober = Prober(
+            self.book,
+            self.client,
+            self.dispatcher,
+            clock,
+            service.model_name,
+            interval_s=config.gateway.health_interval_s,
+            with_image=grid.family != "text",
+        )
+        self.pool = DecodePool(config.access)
+        self.access = Access(config.access, grid, Fetcher(config.access, self.pool, clock), self.pool, clock)
+        self.admission = Admission(config.schedule.max_in_flight, config.schedule.max_waiting)
+        self.keys = Keys.load(config.gateway.api_keys_file)
+        self.status = Status(
+            service, self.book, self.prober, self.admission, self.pool, self.telemetry, self.journal
+        )
+        parts = Parts(
+            config,
+            service.model_name,
+            self.access,
+            grid,
+            self.admission,
+            self.book,
+            self.dispatcher,
+            self.keys,
+            clock,
+            self._record,
+        )
+        self.lifecycle = Lifecycle(parts)
+        self.api = Api(self.lifecycle, self.keys, self.status)
+
+    def _record(self, sample: Sample, gaps_s: list[float]) -> None:
+        self.telemetry.sample(sample, gaps_s)
+        self.journal.append(sample.to_dict())
+
+    async def drain(self) -> None:
+        """Refuse new requests, let open ones end, cut what is still open after drain_timeout_s."""
+        self.lifecycle.stopping = self.status.stopping = True
+        await self.lifecycle.idle(self.service.config.gateway.drain_timeout_s)
+        if self.lifecycle.open_requests:
+            log.warning("cutting %d open requests", self.lifecycle.open_requests)
+            self.lifecycle.cut()
+            await self.lifecycle.idle(1.0)
+
+    async def close(self) -> None:
+        """Release everything. Idempotent."""
+        await self.dispatcher.drain()
+        await self.client.close()
+        await self.access.close()
+        self.pool.close()
+        await asyncio.to_thread(self.journal.close)
+
+    async def watch_lag(self) -> None:
+        """Observe how late the loop runs a timer, until cancelled."""
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + LAG_PERIOD_S
+            await asyncio.sleep(LAG_PERIOD_S)
+            self.telemetry.observe(names.LOOP_LAG, max(0.0, loop.time() - due))
+
+
+class Server(uvicorn.Server):
+    """uvicorn without its own signal handling: stopping is the gateway's to order."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+async def serve(service: Service, run_dir: Path) -> None:
+    """Serve until SIGTERM or SIGINT, then drain and release."""
+    gateway = Gateway(service, run_dir, SystemClock(), random.Random(secrets.randbits(256)))
+    config = uvicorn.Config(
+        asgi_app(gateway.api.handle),
+        host=service.config.gateway.host,
+        port=service.config.gateway.port,
+        http="httptools",
+        loop="none",
+        lifespan="off",
+        ws="none",
+        interface="asgi3",
+        access_log=False,
+        server_header=False,
+        date_header=True,
+        log_config=None,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=1,
+        backlog=2048,
+    )
+    server = Server(config)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    background: list[asyncio.Task[None]] = [
+        asyncio.create_task(gateway.prober.run()),
+        asyncio.create_task(gateway.watch_lag()),
+    ]
+    serving = asyncio.create_task(server.serve())
+    stopped = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait([serving, stopped, *background], return_when=asyncio.FIRST_COMPLETED)
+        if stop.is_set():
+            log.info("stopping: draining open requests")
+            await gateway.drain()
+        server.should_exit = True
+        await serving
+        for task in background:
+            if task.done():
+                task.result()
+    finally:
+        stopped.cancel()
+        for task in background:
+            task.cancel()
+        await asyncio.gather(*background, stopped, return_exceptions=True)
+        await gateway.close()
+
+
+def main() -> int:
+    """Entry point of the gateway process; exit code 3 when it cannot start."""
+    parser = argparse.ArgumentParser(description="The gateway of one run folder.")
+    parser.add_argument("--run", type=Path, required=True, help="run folder that holds service.json")
+    run_dir: Path = parser.parse_args().run
+    logging.basicConfig(
+        level=logging.INFO, stream=sys.stdout, format="%(asctime)s %(levelname)s %(name)s %(message)s"
+    )
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+    import uvloop
+
+    try:
+        uvloop.run(serve(Service.read(run_dir), run_dir))
+    except ToolkitError as error:
+        log.error("%s", error.message)
+        return 3
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,135 @@
+"""The prober: looks at every engine, and sends one small image through every pair that has to prove itself."""
+
+import asyncio
+import io
+import logging
+from collections.abc import Callable
+from functools import partial
+
+import orjson
+import pybase64
+from PIL import Image
+
+from serving import chat
+from serving.dispatch import Dispatcher, Limits, Pair, Progress
+from serving.pairs import PairBook
+from serving.service import EngineEndpoint
+from toolkit.core.clock import Clock
+from toolkit.core.errors import ToolkitError
+from toolkit.core.http.client import HttpClient
+from toolkit.core.http.errors import TransportError
+
+log = logging.getLogger("toolkit.health")
+
+READY_TIMEOUT_S = 2.0
+PROBE_TIMEOUT_S = 120.0
+"""The first image of a fresh engine took up to 35 s on a loaded 2-core machine: SGLang imports its processors lazily."""
+
+
+class Prober:
+    """Keeps the PairBook true. One task per engine, one probe at a time per pair."""
+
+    def __init__(
+        self,
+        book: PairBook,
+        client: HttpClient,
+        dispatcher: Dispatcher,
+        clock: Clock,
+        model: str,
+        *,
+        interval_s: float,
+        with_image: bool,
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._book = book
+        self._client = client
+        self._dispatcher = dispatcher
+        self._clock = clock
+        self._body = probe_body(model, with_image)
+        self._interval_s = interval_s
+        self._on_change = on_change
+        self._probing: dict[str, asyncio.Task[None]] = {}
+        self.faults: dict[str, str] = {}
+
+    async def run(self) -> None:
+        """Look and probe until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for engine in self._book.engines.values():
+                    group.create_task(self._watch(engine))
+        finally:
+            for task in self._probing.values():
+                task.cancel()
+            await asyncio.gather(*self._probing.values(), return_exceptions=True)
+
+    def wake(self) -> None:
+        """Probe what has to prove itself now, without waiting for the next look."""
+        for pair in self._book.unproven():
+            if pair.name not in self._probing:
+                task = asyncio.get_running_loop().create_task(self._prove(pair), name=f"probe {pair.name}")
+                self._probing[pair.name] = task
+                task.add_done_callback(partial(self._probed, pair.name))
+
+    def _probed(self, pair: str, _: asyncio.Task[None]) -> None:
+        self._probing.pop(pair, None)
+
+    async def _watch(self, engine: EngineEndpoint) -> None:
+        while True:
+            up = await self._is_ready(engine)
+            if up != self._book.is_up(engine.name):
+                log.info("engine %s is %s", engine.name, "up" if up else "down")
+            self._book.engine_seen(engine.name, up)
+            self.wake()
+            self._on_change()
+            await asyncio.sleep(self._interval_s)
+
+    async def _is_ready(self, engine: EngineEndpoint) -> bool:
+        try:
+            async with asyncio.timeout(READY_TIMEOUT_S):
+                response = await self._client.send("GET", f"{engine.url}/ready")
+                try:
+                    await response.read(64_000)
+                finally:
+                    response.close()
+        except (TransportError, TimeoutError) as error:
+            self.faults[engine.name] = f"/ready: {error or 'no answer'}"
+            return False
+        if response.status != 200:
+            self.faults[engine.name] = f"/ready answered {response.status}"
+            return False
+        self.faults.pop(engine.name, None)
+        return True
+
+    async def _prove(self, pair: Pair) -> None:
+        limits = Limits(
+            deadline=self._clock.monotonic() + PROBE_TIMEOUT_S,
+            stall_s=PROBE_TIMEOUT_S,
+            whole_s=PROBE_TIMEOUT_S,
+        )
+        try:
+            await self._dispatcher.whole(pair, self._body, 1, limits, Progress())
+        except ToolkitError as error:
+            self.faults[pair.name] = error.message
+            log.warning("pair %s did not pass the probe: %s", pair.name, error.message)
+            return
+        self.faults.pop(pair.name, None)
+        log.info("pair %s is in rotation", pair.name)
+        self._book.proven(pair)
+        self._on_change()
+
+
+def probe_body(model: str, with_image: bool) -> chat.EngineBody:
+    """One token for a 56x56 grey picture, or for a word where the model takes no images."""
+    content: list[dict[str, object]] = [{"type": "text", "text": "ok"}]
+    if with_image:
+        picture = io.BytesIO()
+        Image.new("RGB", (56, 56), (127, 127, 127)).save(picture, "PNG")
+        url = "data:image/png;base64," + pybase64.b64encode(picture.getvalue()).decode()
+        content.insert(0, {"type": "image_url", "image_url": {"url": url}})
+    document = {
+        "model": model,
+        "messages": [{"role": "user", "content": content}],
+        "max_tokens": 1,
+        "stream": False,
+    }
+    return chat.EngineBody(orjson.dumps(document)[:-1])

@@ -1,0 +1,319 @@
+"""One chat request from its head to its one outcome."""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import orjson
+
+from serving import chat
+from serving.access.classify import classify
+from serving.access.grid import ImageGrid
+from serving.access.prepare import Access, PreparedImages
+from serving.access.tokens import tokens_in
+from serving.config import ServeConfig
+from serving.dispatch import Dispatcher, LegLost, Limits
+from serving.exchange import Exchange
+from serving.guarded import guarded
+from serving.keys import Keys
+from serving.pairs import PairBook
+from serving.recording import Recording
+from serving.schedule.admit import Admission
+from toolkit.core.clock import Clock
+from toolkit.core.errors import (
+    ClientGone,
+    EngineFailed,
+    EngineUnavailable,
+    InvalidRequest,
+    NotFound,
+    OutOfTime,
+    TooLarge,
+    ToolkitError,
+)
+from toolkit.core.sample import Sample, SloClass
+
+log = logging.getLogger("toolkit.gateway")
+
+SUSPECT_AFTER_S = 2.0
+"""An attempt that ran out of time counts against its pair only if it had this long: a tight budget is no engine fault."""
+
+OnSample = Callable[[Sample, list[float]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the lifecycle works with; owned by the gateway."""
+
+    config: ServeConfig
+    model: str
+    access: Access
+    grid: ImageGrid
+    admission: Admission
+    book: PairBook
+    dispatcher: Dispatcher
+    keys: Keys
+    clock: Clock
+    on_sample: OnSample
+
+
+class Lifecycle:
+    """Runs chat requests. Every request that arrives ends in exactly one Sample, and gives back all it took."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._entering: dict[str, asyncio.Future[None]] = {}
+        self._tasks: set[asyncio.Task[object]] = set()
+        self.stopping = False
+        self._cutting = False
+
+    @property
+    def open_requests(self) -> int:
+        return len(self._tasks)
+
+    async def idle(self, timeout_s: float) -> None:
+        """Wait until no request is open, at most that long."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=timeout_s)
+
+    def cut(self) -> None:
+        """End every open request with a typed error (shutting_down)."""
+        self._cutting = True
+        for task in self._tasks:
+            task.cancel()
+
+    async def run(self, exchange: Exchange) -> None:
+        """Serve one chat request; never raises but for cancellation from outside."""
+        parts = self._parts
+        now = parts.clock.monotonic()
+        default = parts.config.default_slo_class
+        recording = Recording(
+            f"req-{uuid.uuid4().hex}",
+            now,
+            parts.clock.wall(),
+            chat.Promise(default, parts.config.budget_s(default)),
+        )
+        task = asyncio.current_task()
+        assert task is not None
+        self._tasks.add(task)
+        error: ToolkitError | None = None
+        try:
+            try:
+                await self._seated(exchange, recording)
+            except asyncio.CancelledError:
+                if not self._cutting:
+                    error = EngineUnavailable("The gateway was stopped in mid-request.", code="shutting_down")
+                    raise
+                task.uncancel()
+                error = EngineUnavailable("The gateway is stopping.", code="shutting_down", retry_after_s=1.0)
+            except ToolkitError as failure:
+                error = failure
+            except Exception as failure:
+                log.exception("request %s failed inside the gateway", recording.request_id)
+                error = ToolkitError(f"The gateway failed: {type(failure).__name__}.")
+            if error is not None:
+                await tell(exchange, error, recording.request_id)
+        finally:
+            self._tasks.discard(task)
+            parts.on_sample(
+                recording.finish(parts.clock.monotonic(), error, parts.model), recording.progress.gaps_s
+            )
+
+    async def _seated(self, exchange: Exchange, recording: Recording) -> None:
+        parts = self._parts
+        head = exchange.head
+        recording.tenant = parts.keys.name_of(head.header("authorization"))
+        budgets: Mapping[SloClass, float] = {slo: parts.config.budget_s(slo) for slo in SloClass}
+        recording.promise = chat.promise(
+            head.header("x-slo-class"),
+            head.header("x-ttft-budget-ms"),
+            parts.config.default_slo_class,
+            budgets,
+        )
+        if self.stopping:
+            raise EngineUnavailable("The gateway is stopping.", code="shutting_down", retry_after_s=1.0)
+        key = recording.request_id
+        parts.admission.arrive(key)
+        try:
+            await self._serve(exchange, recording)
+        finally:
+            self._enter(parts.admission.leave(key, parts.clock.monotonic()))
+
+    async def _serve(self, exchange: Exchange, recording: Recording) -> None:
+        body = await self._read_body(exchange, recording)
+        recording.request = chat.parse(body)
+        await guarded(self._answer(exchange, recording, recording.request), hang_up(exchange))
+
+    async def _read_body(self, exchange: Exchange, recording: Recording) -> bytes:
+        config = self._parts.config.gateway
+        declared = exchange.head.header("content-length")
+        if declared is not None and declared.isdigit() and int(declared) > config.max_body_bytes:
+            raise TooLarge(f"The body has {declared} bytes; the limit is {config.max_body_bytes}.")
+        pieces = bytearray()
+        budget_s = recording.deadline - self._parts.clock.monotonic()
+        try:
+            async with asyncio.timeout(max(0.0, min(config.body_timeout_s, budget_s))):
+                async for piece in exchange.body():
+                    pieces += piece
+                    if len(pieces) > config.max_body_bytes:
+                        raise TooLarge(f"The body passes the limit of {config.max_body_bytes} bytes.")
+        except TimeoutError:
+            if budget_s <= config.body_timeout_s:
+                raise chat.out_of_time("body", recording.promise.budget_s) from None
+            raise InvalidRequest(
+                f"The body did not arrive within {config.body_timeout_s:.0f} s.", code="body_timeout"
+            ) from None
+        recording.body_read = self._parts.clock.monotonic()
+        return bytes(pieces)
+
+    async def _answer(self, exchange: Exchange, recording: Recording, request: chat.ChatRequest) -> None:
+        parts = self._parts
+        if request.model not in ("", parts.model):
+            raise NotFound(
+                f"The model {request.model!r:.100} is not served here; this gateway serves {parts.model!r}.",
+                param="model",
+            )
+        prepared = await self._prepare(recording, request)
+        self._estimate(recording, request, prepared)
+        body = chat.compose(
+            request, [image.data_uri for image in prepared.images], recording.max_tokens, parts.model
+        )
+        await self._wait_for_slot(recording)
+        await self._dispatch(exchange, recording, request, body)
+
+    async def _prepare(self, recording: Recording, request: chat.ChatRequest) -> PreparedImages:
+        try:
+            prepared = await self._parts.access.prepare(
+                [slot.url for slot in request.images], recording.deadline
+            )
+        except OutOfTime as error:
+            raise chat.out_of_time(error.hop or "prepare", recording.promise.budget_s) from error
+        recording.images = tuple(image.record for image in prepared.images)
+        recording.fetched, recording.prepared = prepared.fetched_at, prepared.prepared_at
+        return prepared
+
+    def _estimate(self, recording: Recording, request: chat.ChatRequest, prepared: PreparedImages) -> None:
+        config = self._parts.config
+        recording.text_tokens = tokens_in(request.text_bytes)
+        recording.image_tokens = sum(image.record.tokens for image in prepared.images)
+        sizes = [(image.record.width, image.record.height) for image in prepared.images]
+        recording.workload_class = classify(sizes, recording.text_tokens, config.access.high_res_pixels)
+        recording.max_tokens = request.max_tokens or config.default_max_tokens.of(recording.workload_class)
+
+    async def _wait_for_slot(self, recording: Recording) -> None:
+        parts = self._parts
+        slot = self._entering[recording.request_id] = asyncio.get_running_loop().create_future()
+        try:
+            self._enter(parts.admission.prepared(recording.request_id, parts.clock.monotonic()))
+            async with asyncio.timeout(max(0.0, recording.deadline - parts.clock.monotonic())):
+                await slot
+        except TimeoutError:
+            raise chat.out_of_time("wait", recording.promise.budget_s) from None
+        finally:
+            del self._entering[recording.request_id]
+        recording.admitted = parts.clock.monotonic()
+
+    def _enter(self, keys: list[str]) -> None:
+        for key in keys:
+            slot = self._entering.get(key)
+            if slot is not None and not slot.done():
+                slot.set_result(None)
+
+    async def _dispatch(
+        self, exchange: Exchange, recording: Recording, request: chat.ChatRequest, body: chat.EngineBody
+    ) -> None:
+        parts = self._parts
+        limits = Limits(recording.deadline, parts.config.stream_stall_s, parts.config.answer_timeout_s)
+        pair = recording.pair = parts.book.take()
+        try:
+            if request.stream:
+                forward = Forwarder(exchange, recording)
+                await parts.dispatcher.stream(
+                    pair, body, request.choices, limits, recording.progress, forward
+                )
+                await exchange.end()
+            else:
+                answer = await parts.dispatcher.whole(pair, body, request.choices, limits, recording.progress)
+                headers = [
+                    ("content-type", "application/json"),
+                    ("content-length", str(len(answer))),
+                    *facts(recording),
+                ]
+                await exchange.send_head(200, headers)
+                await exchange.send(answer)
+                await exchange.end()
+            parts.book.succeeded(pair)
+        except LegLost as error:
+            parts.book.engine_seen(error.engine, up=False)
+            raise
+        except EngineFailed:
+            parts.book.failed(pair)
+            raise
+        except OutOfTime:
+            dispatched = recording.progress.dispatched_at
+            if dispatched is not None and parts.clock.monotonic() - dispatched >= SUSPECT_AFTER_S:
+                parts.book.failed(pair)
+            raise
+        finally:
+            parts.book.give_back(pair)
+
+
+class Forwarder:
+    """Sends event-stream pieces to the client; the head goes with the first."""
+
+    def __init__(self, exchange: Exchange, recording: Recording) -> None:
+        self._exchange = exchange
+        self._recording = recording
+
+    async def __call__(self, piece: bytes) -> None:
+        if not self._exchange.started:
+            headers = [
+                ("content-type", "text/event-stream; charset=utf-8"),
+                ("cache-control", "no-cache"),
+                *facts(self._recording),
+            ]
+            await self._exchange.send_head(200, headers)
+        await self._exchange.send(piece)
+
+
+def facts(recording: Recording) -> list[tuple[str, str]]:
+    """Headers that tell a client what was decided for it."""
+    headers = [
+        ("x-request-id", recording.request_id),
+        ("x-workload-class", recording.workload_class.value),
+        ("x-slo-class", recording.promise.slo_class.value),
+        ("x-max-tokens", str(recording.max_tokens)),
+    ]
+    return headers + ([("x-served-by", recording.pair.name)] if recording.pair else [])
+
+
+async def hang_up(exchange: Exchange) -> None:
+    """Raises ClientGone once the client has closed."""
+    await exchange.disconnected()
+    raise ClientGone("The client closed the connection.")
+
+
+async def tell(exchange: Exchange, error: ToolkitError, request_id: str) -> None:
+    """Send an error: as a response, or, once a stream has begun, as its last event (never followed by [DONE])."""
+    if isinstance(error, ClientGone):
+        return
+    document = orjson.dumps(error.body(request_id))
+    if exchange.started:
+        await exchange.send(b"data: " + document + b"\n\n")
+        await exchange.end()
+        return
+    headers = [
+        ("content-type", "application/json"),
+        ("content-length", str(len(document))),
+        ("x-request-id", request_id),
+    ]
+    if error.retry_after_s is not None:
+        headers.append(("retry-after", f"{max(1, round(error.retry_after_s))}"))
+    if error.code.code in ("body_too_large", "body_timeout"):
+        headers.append(("connection", "close"))  # the rest of that body is not worth reading
+    if error.status == 401:
+        headers.append(("www-authenticate", "Bearer"))
+    await exchange.send_head(error.status, headers)
+    await exchange.send(document)
+    await exchange.end()

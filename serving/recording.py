@@ -1,0 +1,123 @@
+"""One request while it runs: what its Sample will say."""
+
+from dataclasses import dataclass, field
+
+from serving.chat import ChatRequest, Promise
+from serving.dispatch import Pair, Progress
+from toolkit.core.errors import ToolkitError
+from toolkit.core.sample import ImageRecord, ItlSummary, Outcome, Sample, Timeline, WorkloadClass
+
+SHED_CODES = frozenset({"queue_full", "engine_busy", "engine_unavailable", "shutting_down"})
+
+
+@dataclass(slots=True)
+class Recording:
+    """Mutable facts of one request; instants are on the monotonic clock, None where it did not get that far."""
+
+    request_id: str
+    arrived: float
+    arrived_at: float
+    promise: Promise
+    tenant: str = "anonymous"
+    request: ChatRequest | None = None
+    workload_class: WorkloadClass = WorkloadClass.TEXT_ONLY
+    max_tokens: int = 0
+    text_tokens: int = 0
+    image_tokens: int = 0
+    images: tuple[ImageRecord, ...] = ()
+    body_read: float | None = None
+    fetched: float | None = None
+    prepared: float | None = None
+    admitted: float | None = None
+    pair: Pair | None = None
+    progress: Progress = field(default_factory=Progress)
+
+    @property
+    def deadline(self) -> float:
+        """When the first token must be out."""
+        return self.arrived + self.promise.budget_s
+
+    def finish(self, now: float, error: ToolkitError | None, model: str) -> Sample:
+        """The record, with its one outcome."""
+        progress = self.progress
+
+        def since(at: float | None) -> float | None:
+            return None if at is None else round(at - self.arrived, 6)
+
+        reported = progress.usage.get("completion_tokens")
+        return Sample(
+            request_id=self.request_id,
+            arrived_at=self.arrived_at,
+            workload_class=self.workload_class,
+            slo_class=self.promise.slo_class,
+            outcome=Outcome.COMPLETED if error is None else outcome_of(error),
+            status=200 if error is None else error.status,
+            timeline=Timeline(
+                body_read=since(self.body_read),
+                fetched=since(self.fetched),
+                prepared=since(self.prepared),
+                admitted=since(self.admitted),
+                dispatched=since(progress.dispatched_at),
+                prefill_done=since(progress.prefill_done_at),
+                first_token=since(progress.first_token_at),
+                ended=round(now - self.arrived, 6),
+            ),
+            error_code=None if error is None else error.code.code,
+            error_message=None if error is None else error.message[:500],
+            error_hop=None if error is None else (error.hop or self.hop()),
+            tenant=self.tenant,
+            model=model,
+            stream=self.request is not None and self.request.stream,
+            ttft_budget=self.promise.budget_s,
+            max_tokens=self.max_tokens,
+            choices=self.request.choices if self.request is not None else 1,
+            text_tokens_estimated=self.text_tokens,
+            image_tokens_estimated=self.image_tokens,
+            prompt_tokens=progress.usage.get("prompt_tokens"),
+            completion_tokens=reported if reported is not None else (progress.token_events or None),
+            finish_reason=progress.finish_reason,
+            prefill=self.pair.prefill.name if self.pair else None,
+            decode=self.pair.decode.name if self.pair else None,
+            rids=progress.rids,
+            bootstrap_room=progress.room,
+            itl=summarise_gaps(progress.gaps_s),
+            images=self.images,
+        )
+
+    def hop(self) -> str:
+        """The hop that the request is in."""
+        reached = [
+            ("decode", self.progress.first_token_at),
+            ("first_token", self.progress.prefill_done_at),
+            ("prefill", self.progress.dispatched_at),
+            ("dispatch", self.admitted),
+            ("wait", self.prepared),
+            ("prepare", self.fetched),
+            ("fetch", self.body_read),
+        ]
+        return next((name for name, at in reached if at is not None), "body")
+
+
+def outcome_of(error: ToolkitError) -> Outcome:
+    """The one outcome that an error stands for."""
+    code = error.code.code
+    if code in SHED_CODES:
+        return Outcome.SHED
+    if code == "ttft_budget_exceeded":
+        return Outcome.TIMED_OUT
+    if code == "client_closed_request":
+        return Outcome.CLIENT_CLOSED
+    if code == "engine_failed":
+        return Outcome.ENGINE_FAILED
+    return Outcome.INTERNAL_ERROR if error.status >= 500 else Outcome.REJECTED
+
+
+def summarise_gaps(gaps_s: list[float]) -> ItlSummary:
+    """Count, mean, p95 (nearest rank) and largest of the gaps, seconds."""
+    if not gaps_s:
+        return ItlSummary()
+    ordered = sorted(gaps_s)
+    rank = max(0, -(-len(ordered) * 95 // 100) - 1)
+    return ItlSummary(
+        len(ordered), round(sum(ordered) / len(ordered), 6), round(ordered[rank], 6), round(ordered[-1], 6)
+    )

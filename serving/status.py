@@ -1,0 +1,79 @@
+"""What the gateway says about itself: readiness, models, metrics."""
+
+import orjson
+
+from serving.access.workers import DecodePool
+from serving.health import Prober
+from serving.pairs import PairBook
+from serving.schedule.admit import Admission
+from serving.service import Service
+from serving.telemetry import CONTENT_TYPE, Telemetry
+from toolkit.core import names
+from toolkit.core.journal import Journal
+
+Page = tuple[int, str, bytes]
+
+
+class Status:
+    """Pages made from the live state at the moment they are asked for."""
+
+    def __init__(
+        self,
+        service: Service,
+        book: PairBook,
+        prober: Prober,
+        admission: Admission,
+        pool: DecodePool,
+        telemetry: Telemetry,
+        journal: Journal,
+    ) -> None:
+        self._service = service
+        self._book = book
+        self._prober = prober
+        self._admission = admission
+        self._pool = pool
+        self._telemetry = telemetry
+        self._journal = journal
+        self._dropped_told = 0
+        self.stopping = False
+
+    def ready(self) -> Page:
+        """200 while a pair is in rotation, else 503 with what stands in the way."""
+        ready = self._book.ready and not self.stopping
+        document = {
+            "status": "ready" if ready else "stopping" if self.stopping else "not ready",
+            "engines": {name: self._book.is_up(name) for name in self._book.engines},
+            "pairs": {state.pair.name: self._book.in_rotation(state) for state in self._book.pairs.values()},
+            "faults": self._prober.faults,
+        }
+        return 200 if ready else 503, "application/json", orjson.dumps(document)
+
+    def models(self) -> Page:
+        """The OpenAI model list."""
+        model = {
+            "id": self._service.model_name,
+            "object": "model",
+            "created": int(self._service.started_at),
+            "owned_by": "mm-serving-toolkit",
+        }
+        return 200, "application/json", orjson.dumps({"object": "list", "data": [model]})
+
+    def metrics(self) -> Page:
+        """The exposition text; gauges are read from their owners now."""
+        telemetry = self._telemetry
+        telemetry.gauge(names.SEATED, self._admission.seated)
+        telemetry.gauge(names.WAITING, self._admission.queued)
+        telemetry.gauge(names.IN_FLIGHT, self._admission.running)
+        telemetry.gauge(names.DECODE_BUSY, self._pool.busy)
+        telemetry.gauge(names.DECODE_QUEUED, self._pool.queued)
+        for engine in self._book.engines.values():
+            telemetry.gauge(
+                names.ENGINE_UP, self._book.is_up(engine.name), engine=engine.name, role=engine.role
+            )
+        for (prefill, decode), state in self._book.pairs.items():
+            telemetry.gauge(names.PAIR_READY, self._book.in_rotation(state), prefill=prefill, decode=decode)
+            telemetry.gauge(names.PAIR_IN_FLIGHT, state.in_flight, prefill=prefill, decode=decode)
+        dropped = self._journal.dropped
+        telemetry.count(names.JOURNAL_DROPPED, dropped - self._dropped_told)
+        self._dropped_told = dropped
+        return 200, CONTENT_TYPE, telemetry.render()

@@ -1,0 +1,133 @@
+"""What an engine's answer says: tokens, ends and failures in chat-completions events, and refusals under any status.
+
+SGLang tells an abort in mid-stream under HTTP 200, as an error event or as finish_reason "abort"
+(serving_chat.py:2561, http_server.py:949), so a status alone proves nothing.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+import orjson
+
+from toolkit.core.errors import Busy, EngineFailed, InvalidRequest, ToolkitError
+
+RETRY_AFTER_S = 1.0
+
+
+class Kind(Enum):
+    """What one event means for the request's timeline."""
+
+    PREAMBLE = "preamble"  # nothing a reader would see: a role, an empty delta, a comment
+    TOKEN = "token"  # noqa: S105 - a language model's token
+    FINISH = "finish"
+    AFTER = "after"  # usage and the like, once the text has ended
+    DONE = "done"
+
+
+@dataclass(slots=True)
+class StreamReader:
+    """Follows one event stream of `choices` parallel answers. Mutated by `read`."""
+
+    engine: str
+    choices: int = 1
+    finished: dict[int, str] = field(default_factory=dict)
+    usage: Mapping[str, Any] | None = None
+    token_events: int = 0
+    done: bool = False
+
+    def read(self, data: bytes) -> Kind:
+        """Take one event's data. Raises the typed error that an error or abort event stands for."""
+        if not data:
+            return Kind.PREAMBLE
+        if data == b"[DONE]":
+            self.done = True
+            return Kind.DONE
+        try:
+            document = orjson.loads(data)
+        except orjson.JSONDecodeError as error:
+            raise EngineFailed(f"{self.engine} sent an event that is not JSON.") from error
+        if not isinstance(document, dict):
+            raise EngineFailed(f"{self.engine} sent an event that is not an object.")
+        if document.get("error"):
+            raise refusal(self.engine, _status_of(document), document)
+        if isinstance(document.get("usage"), dict):
+            self.usage = document["usage"]
+        kind = Kind.AFTER if self.complete else Kind.PREAMBLE
+        for choice in document.get("choices") or ():
+            if has_content(choice.get("delta") or {}):
+                self.token_events += 1
+                kind = Kind.TOKEN
+            reason = choice.get("finish_reason")
+            if reason is not None:
+                self._finish(choice.get("index", 0), reason)
+                if kind is not Kind.TOKEN:
+                    kind = Kind.FINISH
+        return kind
+
+    @property
+    def complete(self) -> bool:
+        """Whether every choice has its finish_reason."""
+        return len(self.finished) >= self.choices
+
+    def end(self) -> None:
+        """The stream has ended. Raises EngineFailed when it ended too early."""
+        if not self.complete:
+            raise EngineFailed(
+                f"{self.engine} ended the stream without a finish_reason after {self.token_events} token events."
+            )
+        if not self.done:
+            raise EngineFailed(f"{self.engine} ended the stream without [DONE].")
+
+    def _finish(self, index: int, reason: str) -> None:
+        if reason == "abort":
+            raise EngineFailed(f"{self.engine} aborted the request.")
+        self.finished[index] = reason
+
+
+def read_whole(engine: str, body: bytes, choices: int) -> tuple[str | None, Mapping[str, Any]]:
+    """(finish_reason of the first choice, usage) of a non-streamed answer. Raises EngineFailed when it is no whole answer."""
+    try:
+        document = orjson.loads(body)
+        answers = document["choices"]
+        reasons = [answer["finish_reason"] for answer in answers]
+    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+        raise EngineFailed(f"{engine} answered with something that is not a chat completion.") from error
+    if len(reasons) < choices or any(reason in (None, "abort") for reason in reasons):
+        raise EngineFailed(f"{engine} ended the answer early (finish_reason {reasons}).")
+    return reasons[0], document.get("usage") or {}
+
+
+def has_content(delta: Mapping[str, Any]) -> bool:
+    """Whether a delta carries something generated; a role alone is no token."""
+    return bool(
+        delta.get("content")
+        or delta.get("reasoning_content")
+        or delta.get("tool_calls")
+        or delta.get("function_call")
+    )
+
+
+def refusal(engine: str, status: int, document: object) -> ToolkitError:
+    """The typed error for an engine's refusal: 4xx is the caller's, 429 and 503 are backpressure, the rest is a failure."""
+    message = _message_of(document)
+    if status in (429, 503):
+        return Busy(f"{engine} has no room: {message}", code="engine_busy", retry_after_s=RETRY_AFTER_S)
+    if 400 <= status < 500 and status not in (408, 499):
+        return InvalidRequest(f"The engine refused the request: {message}", code="engine_rejected")
+    return EngineFailed(f"{engine} failed ({status}): {message}")
+
+
+def _status_of(document: Mapping[str, Any]) -> int:
+    error = document["error"]
+    code = error.get("code") if isinstance(error, dict) else None
+    return code if isinstance(code, int) and 400 <= code < 600 else 500
+
+
+def _message_of(document: object) -> str:
+    found: object = document
+    for name in ("error", "message", "detail"):
+        if isinstance(found, dict) and name in found:
+            found = found[name]
+    return (found if isinstance(found, str) else repr(found))[:500]

@@ -1,0 +1,160 @@
+"""The one table of metric names. The emitter, and later rules, dashboards and runbooks, read it; nothing else names a metric."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+TTFT_EDGES_S = (0.025, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 10.0, 20.0, 60.0, 300.0)
+"""Seconds. Holds every TTFT threshold (0.8 s, 3 s; article section 6.1), so attainment needs no interpolation."""
+
+ITL_EDGES_S = (0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+"""Seconds. Holds the ITL thresholds 50 and 100 ms."""
+
+STAGE_EDGES_S = (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 0.8, 1.0, 3.0, 10.0, 30.0, 100.0)
+PIXEL_EDGES = (
+    50_000.0,
+    200_000.0,
+    1_000_000.0,
+    4_000_000.0,
+    12_000_000.0,
+    24_000_000.0,
+    48_000_000.0,
+    64_000_000.0,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """One exported metric. `labels` are bounded sets; `buckets` only for histograms, in the metric's unit."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    unit: str
+    help: str
+    labels: tuple[str, ...] = ()
+    buckets: tuple[float, ...] = ()
+
+
+REQUESTS = Metric(
+    "toolkit_requests_total",
+    "counter",
+    "requests",
+    "Finished requests by outcome.",
+    ("workload_class", "slo_class", "outcome"),
+)
+TENANT_REQUESTS = Metric(
+    "toolkit_tenant_requests_total",
+    "counter",
+    "requests",
+    "Finished requests by API key name.",
+    ("tenant", "outcome"),
+)
+ERRORS = Metric(
+    "toolkit_errors_total",
+    "counter",
+    "errors",
+    "Typed errors by code and the hop that failed.",
+    ("code", "hop"),
+)
+SLO_VERDICTS = Metric(
+    "toolkit_slo_requests_total",
+    "counter",
+    "requests",
+    "Requests that count for the TTFT SLO: good ones had a first token within the budget; shed, late and failed ones are bad; wrong requests and closed clients do not count.",
+    ("workload_class", "slo_class", "verdict"),
+)
+TTFT = Metric(
+    "toolkit_ttft_seconds",
+    "histogram",
+    "seconds",
+    "Arrival to first content token.",
+    ("workload_class", "slo_class"),
+    TTFT_EDGES_S,
+)
+ITL = Metric(
+    "toolkit_itl_seconds",
+    "histogram",
+    "seconds",
+    "Gap between token-bearing events.",
+    ("workload_class",),
+    ITL_EDGES_S,
+)
+DURATION = Metric(
+    "toolkit_request_seconds",
+    "histogram",
+    "seconds",
+    "Arrival to end.",
+    ("workload_class", "outcome"),
+    TTFT_EDGES_S,
+)
+STAGES = Metric(
+    "toolkit_stage_seconds",
+    "histogram",
+    "seconds",
+    "Time spent in one hop: body, fetch, prepare, wait, prefill, first_token, decode.",
+    ("stage",),
+    STAGE_EDGES_S,
+)
+PROMPT_TOKENS = Metric(
+    "toolkit_prompt_tokens_total",
+    "counter",
+    "tokens",
+    "Prompt tokens that the engine reported.",
+    ("workload_class",),
+)
+COMPLETION_TOKENS = Metric(
+    "toolkit_completion_tokens_total",
+    "counter",
+    "tokens",
+    "Completion tokens that the engine reported, or token events where it reported none.",
+    ("workload_class",),
+)
+SEATED = Metric("toolkit_requests_preparing", "gauge", "requests", "Requests being read and prepared.")
+WAITING = Metric(
+    "toolkit_requests_waiting", "gauge", "requests", "Prepared requests waiting for an engine slot."
+)
+IN_FLIGHT = Metric("toolkit_requests_in_flight", "gauge", "requests", "Requests inside the engines.")
+IMAGES = Metric("toolkit_images_total", "counter", "images", "Prepared images.", ("format", "origin"))
+IMAGE_BYTES = Metric(
+    "toolkit_image_bytes_total", "counter", "bytes", "Received bytes of prepared images.", ("format",)
+)
+IMAGE_PIXELS = Metric(
+    "toolkit_image_pixels", "histogram", "pixels", "Source area of prepared images.", (), PIXEL_EDGES
+)
+IMAGE_TOKENS = Metric("toolkit_image_tokens_total", "counter", "tokens", "Prompt tokens of prepared images.")
+DECODE_BUSY = Metric("toolkit_decode_workers_busy", "gauge", "threads", "Decode threads at work.")
+DECODE_QUEUED = Metric(
+    "toolkit_decode_queue_images", "gauge", "images", "Images waiting for a decode thread."
+)
+ENGINE_UP = Metric(
+    "toolkit_engine_up", "gauge", "bool", "1 while the engine answers /ready.", ("engine", "role")
+)
+PAIR_READY = Metric(
+    "toolkit_pair_ready",
+    "gauge",
+    "bool",
+    "1 while the pair is in rotation: an image went through it.",
+    ("prefill", "decode"),
+)
+PAIR_IN_FLIGHT = Metric(
+    "toolkit_pair_in_flight", "gauge", "requests", "Requests inside one pair.", ("prefill", "decode")
+)
+ABORTS = Metric("toolkit_leg_aborts_total", "counter", "aborts", "Abort requests sent to a leg.", ("engine",))
+LOOP_LAG = Metric(
+    "toolkit_event_loop_lag_seconds",
+    "histogram",
+    "seconds",
+    "How late the event loop ran a timer.",
+    (),
+    (0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0),
+)
+JOURNAL_DROPPED = Metric(
+    "toolkit_journal_dropped_total",
+    "counter",
+    "records",
+    "Records not written because the disk failed or the queue was full.",
+)
+BUILD_INFO = Metric(
+    "toolkit_build_info", "gauge", "info", "Constant 1; the version is a label.", ("version",)
+)
+
+METRICS: tuple[Metric, ...] = tuple(value for value in list(globals().values()) if isinstance(value, Metric))
