@@ -1,0 +1,109 @@
+"""`toolkit bench`: load a service and print what it kept of its promises."""
+
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from workloads.bench import BenchResult, Hooks
+
+RUNS = Path("runs")
+INTERRUPTED = 130  # what shells report for Ctrl-C
+
+
+def bench(
+    profile: Annotated[str, typer.Option("--profile", "-p", help="A built-in profile's name, or a .toml file.")] = "smoke",
+    url: Annotated[str, typer.Option("--url", "--target", help="Base URL of an OpenAI-compatible server. Default: the service started last, else http://127.0.0.1:8000.")] = "",
+    model: Annotated[str, typer.Option(help="Model to ask for. Default: the first that the target lists.")] = "",
+    rate: Annotated[float | None, typer.Option(help="Requests per second, instead of the profile's.")] = None,
+    duration: Annotated[float | None, typer.Option(help="Seconds of load, instead of the profile's.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of every draw, instead of the profile's.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder. Default: runs/bench-DATE-TIME.")] = None,
+    api_key: Annotated[str, typer.Option(envvar="TOOLKIT_API_KEY", help="Key for the target.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print report.json instead of the table.")] = False,
+) -> None:  # fmt: skip
+    """Send a seeded mix of text and image requests at a fixed rate, and report TTFT, ITL and SLO attainment per class.
+
+    Exit codes: 0 every request completed, 1 some failed, 2 wrong usage, 3 nothing to load, 130 interrupted.
+    """
+    from workloads.bench import run_bench
+    from workloads.profile import load_profile
+    from workloads.target import default_url
+
+    asked = {"rate": rate, "duration_s": duration, "seed": seed}
+    chosen = load_profile(profile, {key: value for key, value in asked.items() if value is not None})
+    folder = out or RUNS / f"bench-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
+    with _Display() as display:
+        result = run_bench(chosen, url or default_url(RUNS), folder, model, api_key, display.hooks())
+    if as_json:
+        sys.stdout.write((folder / "report.json").read_text(encoding="utf-8"))
+    else:
+        _print(result)
+    if result.summary.interrupted:
+        raise typer.Exit(INTERRUPTED)
+    if result.summary.total.failures:
+        raise typer.Exit(1)
+
+
+class _Display:
+    """A progress bar on stderr; nothing where that is no terminal."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        console = Console(stderr=True)
+        columns = (TextColumn("{task.description:<9}"), BarColumn(), TextColumn("{task.fields[note]}"))
+        # Drawn when told to: a refresh thread would compete with the generator for the interpreter.
+        self._bars = Progress(*columns, console=console, disable=not console.is_terminal, auto_refresh=False)
+        self._preparing = self._bars.add_task("preparing", note="", visible=False)
+        self._loading = self._bars.add_task("loading", note="", visible=False)
+
+    def __enter__(self) -> "_Display":
+        self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bars.stop()
+
+    def hooks(self) -> "Hooks":
+        from workloads.bench import Hooks
+
+        return Hooks(on_target=self._target, on_prepared=self._prepared, on_progress=self._progress)
+
+    def _target(self, url: str, model: str) -> None:
+        self._bars.console.print(f"loading {model} at {url}", highlight=False, markup=False)
+
+    def _prepared(self, done: int, planned: int) -> None:
+        self._draw(self._preparing, done, planned, f"{done}/{planned} requests")
+
+    def _progress(self, progress: Any) -> None:
+        note = f"{progress.elapsed_s:.0f} s, sent {progress.sent}/{progress.planned}, ended {progress.ended}, failed {progress.failed}"
+        self._draw(self._loading, progress.ended, progress.planned, note)
+
+    def _draw(self, bar: Any, done: int, total: int, note: str) -> None:
+        self._bars.update(bar, completed=done, total=total, note=note, visible=True)
+        if self._bars.live.is_started and not self._bars.disable:
+            self._bars.refresh()
+
+
+def _print(result: "BenchResult") -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    from workloads.report.render import HEADINGS, NOTES, headline, remarks, rows
+
+    console = Console(highlight=False, markup=False)
+    table = Table()
+    for number, heading in enumerate(HEADINGS):
+        table.add_column(heading, justify="right" if number else "left")
+    for row in rows(result.summary):
+        table.add_row(*row)
+    console.print(headline(result.facts, result.summary))
+    console.print(table)
+    for line in (*remarks(result.summary), *NOTES):
+        console.print(line)
+    console.print(f"run folder: {result.folder}")

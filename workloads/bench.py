@@ -1,0 +1,177 @@
+"""One load run from a profile to a run folder: plan, prepare, drive, report.
+
+The folder holds plan.json and profile.toml (what was asked, repeatable), samples.jsonl (appended as requests end) and
+report.md / report.json (rebuilt from the samples at will).
+"""
+
+import asyncio
+import gc
+import json
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+
+from toolkit.core.clock import Clock, SystemClock
+from toolkit.core.errors import UsageFault
+from toolkit.core.http.client import HttpClient
+from toolkit.core.journal import Journal
+from workloads.client import ChatCaller
+from workloads.compose import compose
+from workloads.driver import Drive, Driver, Progress
+from workloads.prepare import Prepared, authorization, prepare
+from workloads.profile import Profile, to_toml
+from workloads.report.render import RunFacts, to_json, to_markdown
+from workloads.report.summary import Summary, summarise
+from workloads.target import base_url, find_model
+
+PROGRESS_EVERY_S = 0.25
+SAMPLES = "samples"
+SAMPLE_QUEUE = 1_000_000  # a slow disk must not cost a record
+UNLIMITED_BYTES = 1 << 62  # a run's samples are one file
+
+
+@dataclass(frozen=True, slots=True)
+class Hooks:
+    """What the caller is told while a run goes on."""
+
+    on_target: Callable[[str, str], None] = lambda _, __: None
+    on_prepared: Callable[[int, int], None] = lambda _, __: None
+    on_progress: Callable[[Progress], None] = lambda _: None
+
+
+@dataclass(frozen=True, slots=True)
+class BenchResult:
+    """A finished run."""
+
+    facts: RunFacts
+    summary: Summary
+    folder: Path
+
+
+def run_bench(
+    profile: Profile, url: str, folder: Path, model: str = "", api_key: str = "", hooks: Hooks | None = None
+) -> BenchResult:
+    """Load the target with the profile and write the run folder. Ctrl-C ends the run early and keeps what was recorded.
+
+    Raises EnvironmentFault when nothing answers, UsageFault when the folder is in use or the plan is empty or too large.
+    """
+    import uvloop
+
+    hooks = hooks or Hooks()
+    target = base_url(url)
+    clock = SystemClock()
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        served = runner.run(_find_model(target, api_key))
+        model = model or served
+        hooks.on_target(target, model)
+        plan = compose(profile)
+        if not plan.requests:
+            raise UsageFault("the plan has no request: ask for a higher rate or a longer duration.")
+        _start_folder(folder, profile, plan.to_json())
+        prepared = prepare(
+            plan,
+            model,
+            profile.extra_body,
+            profile.max_body_bytes,
+            api_key,
+            lambda done: hooks.on_prepared(done, len(plan.requests)),
+        )
+        started_at, cpu_before = clock.wall(), time.process_time()
+        began = clock.monotonic()
+        drive = runner.run(_drive(profile, target, prepared, folder, clock, hooks))
+        cpu_share = (time.process_time() - cpu_before) / max(1e-9, clock.monotonic() - began)
+    facts = RunFacts(
+        profile=profile.name,
+        target=target,
+        model=model,
+        seed=profile.seed,
+        arrival=profile.arrival,
+        rate=profile.rate,
+        started_at=started_at,
+        toolkit_version=version("mm-serving-toolkit"),
+    )
+    summary = summarise(
+        drive.samples, profile.slo.slos(), drive.window_s, drive.ended_s, drive.interrupted, cpu_share
+    )
+    report = json.dumps(to_json(facts, summary), indent=2) + "\n"
+    (folder / "report.json").write_text(report, encoding="utf-8")
+    (folder / "report.md").write_text(to_markdown(facts, summary), encoding="utf-8")
+    return BenchResult(facts, summary, folder)
+
+
+def _start_folder(folder: Path, profile: Profile, plan_json: bytes) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    if (folder / f"{SAMPLES}.jsonl").exists():
+        raise UsageFault(f"{folder} holds a run already: name another folder with --out.")
+    (folder / "plan.json").write_bytes(plan_json)
+    (folder / "profile.toml").write_text(to_toml(profile), encoding="utf-8")
+
+
+async def _find_model(target: str, api_key: str) -> str:
+    client = HttpClient()
+    try:
+        return await find_model(client, target, authorization(api_key))
+    finally:
+        await client.close()
+
+
+async def _drive(
+    profile: Profile, target: str, prepared: tuple[Prepared, ...], folder: Path, clock: Clock, hooks: Hooks
+) -> Drive:
+    journal = Journal(folder, SAMPLES, max_file_bytes=UNLIMITED_BYTES, keep_files=1, max_queued=SAMPLE_QUEUE)
+    client = HttpClient(clock=clock.monotonic)
+    caller = ChatCaller(client, target, clock, profile.request_timeout_s)
+    driver = Driver(
+        prepared,
+        caller.ask,
+        clock,
+        profile.duration_s,
+        profile.drain_s,
+        on_sample=lambda sample: journal.append(sample.to_dict()),
+    )
+    stop = asyncio.Event()
+    # Bodies and plan live to the end of the run: a collector that walks them in mid-run would delay tokens.
+    gc.collect()
+    gc.freeze()
+    telling = asyncio.create_task(_tell(driver, hooks.on_progress))
+    try:
+        with _stop_on_interrupt(stop):
+            return await driver.run(stop)
+    finally:
+        telling.cancel()
+        hooks.on_progress(driver.progress())
+        gc.unfreeze()
+        await client.close()
+        await asyncio.to_thread(journal.close)
+
+
+@contextmanager
+def _stop_on_interrupt(stop: asyncio.Event) -> Iterator[None]:
+    """The first Ctrl-C ends the run in order; the next one is Python's own."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # signals are somebody else's
+        return
+    loop = asyncio.get_running_loop()
+
+    def interrupt() -> None:
+        loop.remove_signal_handler(signal.SIGINT)
+        stop.set()
+
+    before = signal.getsignal(signal.SIGINT)
+    loop.add_signal_handler(signal.SIGINT, interrupt)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGINT)
+        signal.signal(signal.SIGINT, before)
+
+
+async def _tell(driver: Driver, on_progress: Callable[[Progress], None]) -> None:
+    while True:
+        on_progress(driver.progress())
+        await asyncio.sleep(PROGRESS_EVERY_S)

@@ -1,0 +1,148 @@
+"""Pictures from recipes: synthetic natural-like scenes and crops of two real photographs, as JPEG bytes.
+
+Photographs have a 1/f amplitude spectrum and neighbouring colours that go together; independent noise per pixel has
+neither, and its JPEG is nearly five times as large, which would make every upload and decode figure a worst case.
+A scene here is a 1/f field of brightness and two weaker ones of colour over a slow gradient, with rough and smooth
+regions as leaves and sky have. The field repeats seamlessly (an inverse FFT does), so a picture is a stretched copy
+for its shapes and a tiled one for its detail: no FFT ever grows beyond FIELD pixels a side.
+"""
+
+import io
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from PIL import Image
+
+from toolkit.core.plan import ImageRecipe
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float32]
+
+FIELD = 512
+ROUGHNESS = 0.6  # with it a scene at quality 85 takes 1.4 to 2 bits per pixel, as the photographs do
+DETAIL_FROM = 16  # cycles per field from which the tiled copy, not the stretched one, carries the spectrum
+
+
+def encode(recipe: ImageRecipe) -> bytes:
+    """The recipe's picture as JPEG; the same recipe gives the same bytes with the same numpy and Pillow."""
+    pixels = _scene(recipe) if recipe.source == "natural" else _photograph(recipe)
+    out = io.BytesIO()
+    pixels.save(out, "JPEG", quality=recipe.quality)
+    return out.getvalue()
+
+
+def _scene(recipe: ImageRecipe) -> Image.Image:
+    import numpy as np
+
+    rng = np.random.default_rng(recipe.seed)
+    width, height = recipe.width, recipe.height
+    light = _field(rng, width, height) * np.float32(44) + _gradient(rng, width, height) * np.float32(40)
+    light += np.float32(rng.uniform(95, 150))
+    # Colour varies slowly in photographs, and the JPEG halves its resolution anyway: a stretched quarter will do.
+    small = max(1, width // 4), max(1, height // 4)
+    chroma = [128 + 24 * float(rng.uniform(-0.6, 0.6)) + 16 * _field(rng, *small) for _ in range(2)]
+    bands = [
+        Image.fromarray(_bytes(light)),
+        *(_stretch(Image.fromarray(_bytes(c)), width, height) for c in chroma),
+    ]
+    return Image.merge("YCbCr", bands)
+
+
+def _photograph(recipe: ImageRecipe) -> Image.Image:
+    """A random crop of the wanted shape, resized. Enlarged ones get 1/f grain, which a real photo of that size has."""
+    import numpy as np
+
+    rng = np.random.default_rng(recipe.seed)
+    whole = _photo(recipe.source)
+    scale = min(whole.width / recipe.width, whole.height / recipe.height) * float(rng.uniform(0.6, 1.0))
+    width, height = max(1, round(recipe.width * scale)), max(1, round(recipe.height * scale))
+    left = int(rng.integers(0, whole.width - width, endpoint=True))
+    top = int(rng.integers(0, whole.height - height, endpoint=True))
+    cut = whole.crop((left, top, left + width, top + height))
+    pixels = _stretch(cut, recipe.width, recipe.height).convert("YCbCr")
+    if scale >= 1:
+        return pixels
+    light, *chroma = pixels.split()
+    detail = _detail(_spectrum(rng)) * np.float32(8)
+    grain = np.asarray(light, dtype=np.float32) + _tile(detail, recipe.width, recipe.height)
+    return Image.merge("YCbCr", [Image.fromarray(_bytes(grain)), *chroma])
+
+
+@cache
+def _photo(name: str) -> Image.Image:
+    data = (resources.files("workloads") / "assets" / "photos" / f"{name}.jpg").read_bytes()
+    return Image.open(io.BytesIO(data)).convert("RGB")
+
+
+def _spectrum(rng: "np.random.Generator") -> "NDArray[np.complex64]":
+    """Random phases under a 1/f amplitude, without a mean."""
+    import numpy as np
+
+    frequency = np.hypot(np.fft.fftfreq(FIELD)[:, None], np.fft.rfftfreq(FIELD)[None, :]) * FIELD
+    frequency[0, 0] = np.inf
+    phases = np.exp(2j * np.pi * rng.random(frequency.shape))
+    spectrum: NDArray[np.complex64] = (phases / frequency).astype(np.complex64)
+    return spectrum
+
+
+def _detail(spectrum: "NDArray[np.complex64]") -> "Floats":
+    import numpy as np
+
+    frequency = np.hypot(np.fft.fftfreq(FIELD)[:, None], np.fft.rfftfreq(FIELD)[None, :]) * FIELD
+    return _to_pixels(np.where(frequency >= DETAIL_FROM, spectrum, 0)) / _spread()
+
+
+def _field(rng: "np.random.Generator", width: int, height: int) -> "Floats":
+    """A field of that size, 1/f over the whole, whose detail comes and goes with a slow mask."""
+    import numpy as np
+
+    spectrum = _spectrum(rng)
+    detail = _detail(spectrum)
+    shapes = _stretch(Image.fromarray(_to_pixels(spectrum) / _spread() - detail), width, height)
+    mask = Image.fromarray((ROUGHNESS * rng.random((4, 4)) ** 2).astype(np.float32))
+    rough = np.asarray(_stretch(mask, width, height), dtype=np.float32)
+    return np.asarray(shapes, dtype=np.float32) + rough * _tile(detail, width, height)
+
+
+@cache
+def _spread() -> float:
+    """Standard deviation of a field before scaling: the same for all, since only phases are random."""
+    import numpy as np
+
+    return float(_to_pixels(_spectrum(np.random.default_rng(0))).std())
+
+
+def _to_pixels(spectrum: "NDArray[np.complex64]") -> "Floats":
+    import numpy as np
+
+    return np.fft.irfft2(spectrum, s=(FIELD, FIELD)).astype(np.float32)
+
+
+def _gradient(rng: "np.random.Generator", width: int, height: int) -> "Floats":
+    """A slope from -1 to 1 in a random direction: the sky over the ground."""
+    import numpy as np
+
+    angle = float(rng.uniform(0, 2 * np.pi))
+    across = np.linspace(-1, 1, width, dtype=np.float32) * np.float32(np.cos(angle) * 0.7)
+    down = np.linspace(-1, 1, height, dtype=np.float32) * np.float32(np.sin(angle) * 0.7)
+    return across[None, :] + down[:, None]
+
+
+def _tile(field: "Floats", width: int, height: int) -> "Floats":
+    import numpy as np
+
+    return np.tile(field, (-(-height // FIELD), -(-width // FIELD)))[:height, :width]
+
+
+def _stretch(picture: Image.Image, width: int, height: int) -> Image.Image:
+    return picture.resize((width, height), Image.Resampling.BICUBIC)
+
+
+def _bytes(values: "Floats") -> "NDArray[np.uint8]":
+    import numpy as np
+
+    return np.clip(values, 0, 255).astype(np.uint8)

@@ -1,0 +1,138 @@
+"""What the load generator writes down about one request: one line of samples.jsonl.
+
+Every time is in seconds after the run's start, on one monotonic clock, taken where it happened: `intended_s` from the
+plan, `sent_s` when the send began, the rest when the bytes arrived at the socket.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from toolkit.core.plan import PlannedRequest
+from toolkit.core.sample import SloClass, WorkloadClass
+from toolkit.core.slo import gaps, ttft
+
+
+class LoadOutcome(StrEnum):
+    """How a planned request ended, seen from outside. All but COMPLETED miss their SLO."""
+
+    COMPLETED = "completed"
+    REFUSED = "refused"  # an HTTP error status
+    BROKEN = "broken"  # the answer began, or should have, and did not end well
+    UNSENT = "unsent"  # never reached the server
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSample:
+    """One request's record. token_times_s: arrival of each token-bearing event; tokens: by the server's usage, else their count."""
+
+    index: int
+    workload_class: WorkloadClass
+    slo_class: SloClass
+    intended_s: float
+    outcome: LoadOutcome
+    ended_s: float
+    sent_s: float | None = None
+    first_byte_s: float | None = None
+    token_times_s: tuple[float, ...] = ()
+    tokens: int = 0
+    prompt_tokens: int | None = None
+    finish_reason: str | None = None
+    status: int | None = None
+    code: str | None = None
+    message: str | None = None
+    request_id: str | None = None
+
+    @property
+    def completed(self) -> bool:
+        return self.outcome is LoadOutcome.COMPLETED
+
+    @property
+    def slip_s(self) -> float | None:
+        """The generator's own lateness."""
+        return None if self.sent_s is None else self.sent_s - self.intended_s
+
+    @property
+    def first_token_s(self) -> float | None:
+        return self.token_times_s[0] if self.token_times_s else None
+
+    @property
+    def ttft_s(self) -> float | None:
+        """From the actual send."""
+        return ttft(self.sent_s, self.first_token_s)
+
+    @property
+    def ttft_scheduled_s(self) -> float | None:
+        """From the intended arrival: includes what the generator was late."""
+        return ttft(self.intended_s, self.first_token_s)
+
+    @property
+    def itl_s(self) -> tuple[float, ...]:
+        return gaps(self.token_times_s)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON types under stable keys; seconds rounded to microseconds, which is finer than the clock's use."""
+        return {
+            "index": self.index,
+            "class": self.workload_class.value,
+            "slo": self.slo_class.value,
+            "outcome": self.outcome.value,
+            "status": self.status,
+            "code": self.code,
+            "message": self.message,
+            "finish_reason": self.finish_reason,
+            "request_id": self.request_id,
+            "intended_s": round(self.intended_s, 6),
+            "sent_s": _round(self.sent_s),
+            "first_byte_s": _round(self.first_byte_s),
+            "first_token_s": _round(self.first_token_s),
+            "ended_s": round(self.ended_s, 6),
+            "ttft_s": _round(self.ttft_s),
+            "ttft_scheduled_s": _round(self.ttft_scheduled_s),
+            "itl_s": [round(gap, 6) for gap in self.itl_s],
+            "tokens": self.tokens,
+            "prompt_tokens": self.prompt_tokens,
+        }
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> "LoadSample":
+        """The inverse of `to_dict`, to the microsecond. Raises KeyError, ValueError, TypeError."""
+        times: list[float] = []
+        if data["first_token_s"] is not None:
+            times.append(data["first_token_s"])
+            for gap in data["itl_s"]:
+                times.append(times[-1] + gap)
+        same = (
+            "index",
+            "intended_s",
+            "ended_s",
+            "sent_s",
+            "first_byte_s",
+            "tokens",
+            "prompt_tokens",
+            "finish_reason",
+        )
+        return cls(
+            workload_class=WorkloadClass(data["class"]),
+            slo_class=SloClass(data["slo"]),
+            outcome=LoadOutcome(data["outcome"]),
+            token_times_s=tuple(times),
+            **{key: data[key] for key in (*same, "status", "code", "message", "request_id")},
+        )
+
+
+def unsent(planned: PlannedRequest, ended_s: float) -> LoadSample:
+    """A request that was due and never begun."""
+    return LoadSample(
+        index=planned.index,
+        workload_class=planned.workload_class,
+        slo_class=planned.slo_class,
+        intended_s=planned.at_s,
+        outcome=LoadOutcome.UNSENT,
+        ended_s=ended_s,
+        code="unsent",
+    )
+
+
+def _round(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 6)

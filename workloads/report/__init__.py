@@ -1,0 +1,1 @@
+"""From samples to numbers (summary), from numbers to text (render)."""

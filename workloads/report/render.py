@@ -1,0 +1,151 @@
+"""A summary as JSON, as Markdown, and as rows for a table on a terminal."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from toolkit.core.slo import Quantile
+from workloads.report.summary import Generator, Group, Summary
+
+REPORT_VERSION = 1
+
+HEADINGS = (
+    "class",
+    "offered",
+    "sent",
+    "done",
+    "failed",
+    "TTFT p50",
+    "TTFT p95",
+    "sent->token p50",
+    "p95",
+    "ITL p50",
+    "ITL p95",
+    "tokens/s",
+    "SLO kept",
+)
+NOTES = (
+    "Times in ms. TTFT counts from the intended arrival, sent->token from the actual send; both of completed requests.",
+    "ITL: gaps between token events, pooled. SLO kept: TTFT and ITL within the class's limits, over all offered requests.",
+    ">= marks a lower bound (99 % confidence): too few samples for a value (p50 needs 11, p95 130, p99 662).",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RunFacts:
+    """What a report says about the run beside its numbers."""
+
+    profile: str
+    target: str
+    model: str
+    seed: int
+    arrival: str
+    rate: float
+    started_at: float  # Unix seconds
+    toolkit_version: str
+
+
+def to_json(facts: RunFacts, summary: Summary) -> dict[str, Any]:
+    """Plain JSON types under stable keys, seconds throughout."""
+    return {
+        "version": REPORT_VERSION,
+        "run": asdict(facts),
+        "window_s": summary.window_s,
+        "measured_s": summary.measured_s,
+        "interrupted": summary.interrupted,
+        "verdict": verdict(summary.generator),
+        "generator": {**asdict(summary.generator), "saturated": summary.generator.saturated},
+        "total": _group_json(summary.total),
+        "classes": {group.name: _group_json(group) for group in summary.groups},
+    }
+
+
+def to_markdown(facts: RunFacts, summary: Summary) -> str:
+    table = ["| " + " | ".join(HEADINGS) + " |", "|" + "---|" * len(HEADINGS)]
+    table += ["| " + " | ".join(row) + " |" for row in rows(summary)]
+    lines = [f"# Load report: {facts.profile}", "", headline(facts, summary), "", *table, ""]
+    lines += [f"- {line}" for line in remarks(summary)]
+    lines += ["", *(f"{note}  " for note in NOTES)]
+    return "\n".join(lines) + "\n"
+
+
+def headline(facts: RunFacts, summary: Summary) -> str:
+    """One line: what was asked of whom."""
+    cut = ", interrupted" if summary.interrupted else ""
+    return (
+        f"{facts.arrival} arrivals at {facts.rate:g}/s for {summary.window_s:.0f} s{cut}, seed {facts.seed}, "
+        f"model {facts.model} at {facts.target}"
+    )
+
+
+def rows(summary: Summary) -> list[tuple[str, ...]]:
+    """Cells under HEADINGS: a row per class, then all together."""
+    groups = [*summary.groups, summary.total]
+    return [_row(group) for group in groups]
+
+
+def remarks(summary: Summary) -> list[str]:
+    """What a reader must know beside the table."""
+    lines = [
+        f"{group.name} failed: " + ", ".join(f"{code} {count}" for code, count in group.failed.items())
+        for group in summary.groups
+        if group.failed
+    ]
+    if summary.total.empty:
+        lines.append(
+            f"{summary.total.empty} completed answers carried no token; they have no TTFT and miss their SLO."
+        )
+    lines.append(
+        f"goodput {summary.total.goodput:.2f} requests/s of {summary.total.offered / summary.window_s:.2f} offered"
+    )
+    return [*lines, verdict(summary.generator)]
+
+
+def verdict(generator: Generator) -> str:
+    """Whether the numbers can be the server's."""
+    word = "generator saturated" if generator.saturated else "generator on time"
+    return (
+        f"{word}: slip p50 {_ms(generator.slip_p50_s)} ms, p99 {_ms(generator.slip_p99_s)} ms "
+        f"(limit {_ms(generator.slip_limit_s)}), delivered {generator.delivered:.1%} of the schedule, "
+        f"{generator.cpu_share:.0%} of a core"
+    )
+
+
+def _row(group: Group) -> tuple[str, ...]:
+    return (
+        group.name,
+        str(group.offered),
+        str(group.sent),
+        str(group.completed),
+        str(group.failures),
+        *(_cell(q) for q in (group.ttft.p50, group.ttft.p95, group.ttft_sent.p50, group.ttft_sent.p95)),
+        *(_cell(q) for q in (group.itl.p50, group.itl.p95)),
+        f"{group.tokens_per_s:.1f}",
+        "-" if group.attainment is None else f"{group.attainment:.1%}",
+    )
+
+
+def _cell(q: Quantile | None) -> str:
+    if q is None:
+        return "-"
+    if q.firm:
+        return _ms(q.estimate)
+    return "-" if q.lower is None else f">= {_ms(q.lower)}"
+
+
+def _ms(seconds: float) -> str:
+    ms = seconds * 1000
+    return f"{ms:.0f}" if abs(ms) >= 99.5 else f"{ms:.1f}"
+
+
+def _group_json(group: Group) -> dict[str, Any]:
+    table = asdict(group)
+    table.pop("name")
+    table["slo_classes"] = [name.value for name in group.slo_classes]
+    for key in ("ttft", "ttft_sent", "itl"):
+        table[f"{key}_s"] = {p: _quantile_json(q) for p, q in table.pop(key).items()}
+    return table
+
+
+def _quantile_json(q: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    return None if q is None else {**q, "firm": q["upper"] is not None}

@@ -1,0 +1,72 @@
+"""What is loaded: where it answers, whether it is ready, which model it serves."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from toolkit.core.errors import EnvironmentFault, UsageFault
+from toolkit.core.http.errors import TransportError
+
+if TYPE_CHECKING:
+    from toolkit.core.http.client import HttpClient
+
+FALLBACK_URL = "http://127.0.0.1:8000"
+MAX_ANSWER_BYTES = 1_000_000
+
+
+def default_url(runs_dir: Path) -> str:
+    """The gateway of the service that was started last (runs/latest/service.json), else the default port."""
+    try:
+        service = json.loads((runs_dir / "latest" / "service.json").read_text(encoding="utf-8"))
+        return str(service["gateway_url"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return FALLBACK_URL
+
+
+def base_url(url: str) -> str:
+    """The URL without a trailing slash or /v1, since both spellings are common."""
+    return url.rstrip("/").removesuffix("/v1")
+
+
+async def find_model(client: "HttpClient", url: str, headers: Sequence[tuple[str, str]]) -> str:
+    """The first model that a ready target serves.
+
+    Raises EnvironmentFault when nothing answers there, or not as an OpenAI-compatible server; UsageFault when it
+    asks for a key.
+    """
+    status, body = await _get(client, f"{url}/readyz", headers)
+    if status == 503:
+        raise EnvironmentFault(
+            f"{url} is not ready: {_text(body)}. Wait for `toolkit serve` to print its URLs."
+        )
+    status, body = await _get(client, f"{url}/v1/models", headers)
+    if status in (401, 403):
+        raise UsageFault(f"{url} asks for an API key: give --api-key or set TOOLKIT_API_KEY.")
+    try:
+        if status != 200:
+            raise ValueError(f"status {status}")
+        return str(json.loads(body)["data"][0]["id"])
+    except (ValueError, LookupError, TypeError) as error:
+        raise EnvironmentFault(
+            f"{url}/v1/models names no model ({error}): is this an OpenAI-compatible server?"
+        ) from error
+
+
+async def _get(client: "HttpClient", url: str, headers: Sequence[tuple[str, str]]) -> tuple[int, bytes]:
+    try:
+        response = await client.send("GET", url, headers)
+        try:
+            return response.status, await response.read(MAX_ANSWER_BYTES)
+        finally:
+            response.close()
+    except ValueError as error:
+        raise UsageFault(str(error)) from error
+    except TransportError as error:
+        raise EnvironmentFault(
+            f"nothing answers at {url} ({error}). Start the service with `make serve`, or name another with --url."
+        ) from error
+
+
+def _text(body: bytes) -> str:
+    return " ".join(body.decode("utf-8", "replace").split())[:200] or "no reason given"
