@@ -1,0 +1,188 @@
+"""The bytes behind an image URL: a data: URI, or http(s) under a guard, a byte cap and one total deadline.
+
+Messages never tell a resolved address or a byte of the answer: what the gateway can reach is not for callers.
+"""
+
+import asyncio
+import binascii
+import ssl
+
+import certifi
+import httpx
+import pybase64
+from httpx_secure import SSRFProtectionError
+
+from serving.access.address import is_public, literal
+from serving.access.guard import BlockedError, DnsThreads, Resolver, guarded_client, open_client
+from serving.access.workers import DecodePool
+from serving.config import AccessConfig
+from toolkit.core.clock import Clock, SystemClock
+from toolkit.core.errors import InvalidRequest, OutOfTime, TooLarge
+
+_HEADERS = {"Accept": "image/*", "Accept-Encoding": "identity", "User-Agent": "mm-serving-toolkit"}
+_PORTS = {"http": 80, "https": 443}
+_REDIRECTS = frozenset([301, 302, 303, 307, 308])
+_INLINE_BASE64 = 256_000  # characters that decode in well under a millisecond, on the event loop
+
+
+class Fetcher:
+    """One per gateway; keeps connections open between requests."""
+
+    def __init__(
+        self,
+        config: AccessConfig,
+        pool: DecodePool,
+        clock: Clock | None = None,
+        resolve: Resolver | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._config = config
+        self._pool = pool
+        self._clock = clock or SystemClock()
+        self._dns = DnsThreads()
+        tls = tls or ssl.create_default_context(cafile=certifi.where())
+        self._guarded = guarded_client(tls, config.url_timeout_s, resolve or self._dns)
+        self._open = open_client(tls, config.url_timeout_s)
+
+    async def fetch(self, url: str, deadline: float | None = None) -> bytes:
+        """The file's bytes; `deadline` is an instant of the clock's monotonic().
+
+        Raises InvalidRequest (image_url_blocked, image_fetch_failed, image_invalid), TooLarge(image_too_large),
+        OutOfTime(hop="fetch") at the deadline, Busy.
+        """
+        if url[:5].lower() == "data:":
+            return await self._from_data_uri(url)
+        left_s = None if deadline is None else deadline - self._clock.monotonic()
+        limit_s = self._config.url_timeout_s
+        try:
+            async with asyncio.timeout(limit_s if left_s is None else min(limit_s, left_s)):
+                return await self._download(url)
+        except TimeoutError as error:
+            if left_s is not None and left_s <= limit_s:
+                raise OutOfTime(
+                    "the time budget ended while the image was downloading.", hop="fetch"
+                ) from error
+            raise _failed(f"the download took longer than {limit_s:g} s") from error
+
+    async def close(self) -> None:
+        """Closes every connection. Idempotent."""
+        await self._guarded.aclose()
+        await self._open.aclose()
+        self._dns.close()
+
+    async def _from_data_uri(self, url: str) -> bytes:
+        head, comma, payload = url.partition(",")
+        media_type, *parameters = head[5:].split(";")
+        if not comma or not parameters or parameters[-1].strip().lower() != "base64":
+            raise InvalidRequest("a data: URI must be data:image/...;base64,...", code="image_invalid")
+        if not media_type.strip().lower().startswith("image/"):
+            raise InvalidRequest("a data: URI must have an image/* media type.", code="image_invalid")
+        size, limit = len(payload) * 3 // 4 - payload[-2:].count("="), self._config.max_image_bytes
+        if size > limit:
+            raise _too_large(f"the image has {size} bytes; the limit is {limit}")
+        try:
+            if len(payload) <= _INLINE_BASE64:
+                return _decode_base64(payload)
+            return await self._pool.run(_decode_base64, payload)
+        except (binascii.Error, ValueError) as error:
+            raise InvalidRequest("the data: URI is not valid base64.", code="image_invalid") from error
+
+    async def _download(self, url: str) -> bytes:
+        target = _parse(url)
+        for _ in range(self._config.max_redirects + 1):
+            client = self._client_for(target)
+            request = client.build_request("GET", target, headers=_HEADERS)
+            try:
+                response = await client.send(request, stream=True)
+                try:
+                    if response.status_code not in _REDIRECTS:
+                        return await self._body(response)
+                    target = _redirected(target, response)
+                finally:
+                    await response.aclose()
+            except (BlockedError, SSRFProtectionError) as error:
+                raise _blocked("the URL's host is not on the public internet") from error
+            except (httpx.HTTPError, httpx.InvalidURL) as error:
+                raise _failed("the download failed") from error
+        raise _failed(f"the URL redirects more than {self._config.max_redirects} times")
+
+    def _client_for(self, url: httpx.URL) -> httpx.AsyncClient:
+        """The client that may dial this URL. Raises InvalidRequest(image_url_blocked) where none may."""
+        if url.scheme not in _PORTS:
+            raise _blocked("only http://, https:// and data: URLs are fetched")
+        if not url.host:
+            raise _blocked("the URL has no host")
+        if url.userinfo:
+            raise _blocked("URLs with a user name or password are not fetched")
+        port = url.port or _PORTS[url.scheme]
+        host = f"[{url.host}]" if ":" in url.host else url.host
+        if f"{host}:{port}".lower() in self._config.allowed_hosts:
+            return self._open
+        if port not in _PORTS.values():
+            raise _blocked(f"port {port} is not fetched from")
+        try:
+            address = literal(url.host)
+        except ValueError as error:
+            raise _blocked("the URL's host is neither a plain address nor a plain name") from error
+        name = url.host.lower()
+        if (
+            (address is not None and not is_public(address))
+            or name == "localhost"
+            or name.endswith(".localhost")
+        ):
+            raise _blocked("the URL's host is not on the public internet")
+        return self._guarded
+
+    async def _body(self, response: httpx.Response) -> bytes:
+        limit = self._config.max_image_bytes
+        if response.status_code != 200:
+            raise _failed(f"the URL answered {response.status_code}")
+        if response.headers.get("content-encoding", "identity").lower() != "identity":
+            raise _failed("the URL answered with a content encoding though none was accepted")
+        announced = response.headers.get("content-length", "")
+        if announced.isdecimal() and int(announced) > limit:
+            raise _too_large(f"the URL announces {announced} bytes; the limit is {limit}")
+        body = bytearray()
+        async for chunk in response.aiter_raw():
+            body += chunk
+            if len(body) > limit:
+                raise _too_large(f"the URL sends more than {limit} bytes, the limit")
+        if not body:
+            raise _failed("the URL answered with an empty body")
+        return bytes(body)
+
+
+def _decode_base64(payload: str) -> bytes:
+    return pybase64.b64decode(payload, validate=True)
+
+
+def _parse(url: str) -> httpx.URL:
+    # Parsers disagree about these; whoever sends one wants them to.
+    if any(character <= " " or character in "\\\x7f" for character in url):
+        raise _blocked("the URL has spaces, control characters or backslashes in it")
+    try:
+        return httpx.URL(url)
+    except (httpx.InvalidURL, ValueError) as error:
+        raise _blocked("this is not a URL; only http://, https:// and data: URLs are fetched") from error
+
+
+def _redirected(source: httpx.URL, response: httpx.Response) -> httpx.URL:
+    location = response.headers.get("location")
+    if location is None:
+        raise _failed(f"the URL answered {response.status_code} without saying where to go")
+    target = source.join(_parse(location))
+    if source.scheme == "https" and target.scheme != "https":
+        raise _blocked("the URL redirects from https to something else")
+    return target
+
+
+def _blocked(reason: str) -> InvalidRequest:
+    return InvalidRequest(f"{reason}.", code="image_url_blocked")
+
+
+def _failed(reason: str) -> InvalidRequest:
+    return InvalidRequest(f"{reason}.", code="image_fetch_failed")
+
+
+def _too_large(reason: str) -> TooLarge:
+    return TooLarge(f"{reason}.", code="image_too_large")

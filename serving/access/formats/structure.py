@@ -1,0 +1,37 @@
+"""What a walk over a file's bytes finds."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+Format = Literal["JPEG", "PNG", "WEBP", "GIF"]
+
+
+class MalformedError(ValueError):
+    """The bytes are not a complete picture of a format we take; the message says what is wrong."""
+
+
+@dataclass(frozen=True, slots=True)
+class Structure:
+    """What a file claims, and the parts of it that matter.
+
+    width, height: pixels as stored. orientation: Exif 1 to 8. progressive: a JPEG whose coefficients are held
+    whole while decoding. scans: SOS markers of a JPEG. parts: slices that joined are the essence.
+    """
+
+    format: Format
+    width: int
+    height: int
+    orientation: int = 1
+    progressive: bool = False
+    scans: int = 0
+    parts: Sequence[memoryview | bytes] = field(default=(), repr=False, compare=False)
+
+    def essence(self) -> bytes:
+        """A smaller file with the same first picture."""
+        return b"".join(self.parts)
+
+
+def most_blocks(data: bytes) -> int:
+    """Chunks that an honest file of this size stays under: encoders write them 255 bytes to 64 kB long."""
+    return 4096 + len(data) // 64

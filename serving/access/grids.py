@@ -1,0 +1,137 @@
+"""The size and the prompt tokens of an image, as the served model's own processor chooses them.
+
+Sizes are fixed points: the processor, given an image of `target_size`, keeps it. So the engine's resize does
+nothing, and `tokens` is what the engine counts. Counts follow SGLang, not the model cards.
+"""
+
+from dataclasses import dataclass
+
+from serving.access.smart_resize import SideRatioError, smart_resize
+from toolkit.core.errors import InvalidRequest
+
+
+@dataclass(frozen=True, slots=True)
+class QwenGrid:
+    """Qwen2-VL, Qwen2.5-VL (patch 14) and Qwen3-VL (patch 16); one token per merged patch."""
+
+    family: str
+    factor: int
+    min_pixels: int
+    max_pixels: int
+
+    # Bounds that are few patches apart make the processor's rule cycle on narrow images instead of settling.
+    _MAX_STEPS = 8
+
+    def target_size(self, width: int, height: int) -> tuple[int, int]:
+        size = (width, height)
+        try:
+            for _ in range(self._MAX_STEPS):
+                chosen = smart_resize(*size, self.factor, self.min_pixels, self.max_pixels)
+                if chosen == size:
+                    return size
+                size = chosen
+        except SideRatioError as error:
+            raise InvalidRequest(
+                f"the image is {width}x{height}; the model takes no side ratio above 200"
+                f" (here {error.ratio:.1f} on its grid of {self.factor} pixels).",
+                code="image_invalid",
+            ) from error
+        raise InvalidRequest(
+            f"the image is {width}x{height}; no size on the model's grid of {self.factor} pixels keeps its"
+            f" shape within {self.min_pixels} to {self.max_pixels} pixels.",
+            code="image_invalid",
+        )
+
+    def tokens(self, width: int, height: int) -> int:
+        wide, high = self.target_size(width, height)
+        return (wide // self.factor) * (high // self.factor)
+
+
+@dataclass(frozen=True, slots=True)
+class LlavaGrid:
+    """LLaVA-1.5: a square of `side`, cut from the middle (`pad` False) or filled up with grey (`pad` True).
+
+    The cut or the filling stays the engine's work; only the scale is ours.
+    """
+
+    side: int = 336
+    patch: int = 14
+    pad: bool = False
+
+    # The middle square of a longer image shows under 1 % of it, and all of it would travel, 33,600 px long.
+    _MAX_RATIO = 100
+
+    @property
+    def family(self) -> str:
+        return "llava"
+
+    def target_size(self, width: int, height: int) -> tuple[int, int]:
+        short, long = min(width, height), max(width, height)
+        if long / short > self._MAX_RATIO:
+            raise InvalidRequest(
+                f"the image is {width}x{height}; side ratios above {self._MAX_RATIO} are not taken"
+                f" (here {long / short:.1f}).",
+                code="image_invalid",
+            )
+        if self.pad:
+            short, long = max(1, round(self.side * short / long)), self.side
+        else:
+            short, long = self.side, int(self.side * long / short)
+        return (short, long) if width <= height else (long, short)
+
+    def tokens(self, width: int, height: int) -> int:
+        self.target_size(width, height)
+        return (self.side // self.patch) ** 2
+
+
+@dataclass(frozen=True, slots=True)
+class InternVLGrid:
+    """InternVL 2.x and 3: square tiles, plus one thumbnail where there are several.
+
+    SGLang's `InternVLProcessor.dynamic_preprocess` breaks ties between equal shapes by more tiles, whatever
+    the image's area: 336x336 becomes 3x3 tiles there (2,560 tokens), and one tile in the model's own code.
+    """
+
+    tile: int = 448
+    tokens_per_tile: int = 256
+    max_tiles: int = 12
+
+    @property
+    def family(self) -> str:
+        return "internvl_chat"
+
+    def shape(self, width: int, height: int) -> tuple[int, int]:
+        """(columns, rows) of tiles."""
+        ratio = width / height
+        best, best_gap = (1, 1), float("inf")
+        sides = range(1, self.max_tiles + 1)
+        shapes = ((c, r) for c in sides for r in sides if c * r <= self.max_tiles)
+        for columns, rows in sorted(shapes, key=lambda shape: shape[0] * shape[1]):
+            gap = abs(ratio - columns / rows)
+            if gap < best_gap or (gap == best_gap and columns * rows > best[0] * best[1]):
+                best, best_gap = (columns, rows), gap
+        return best
+
+    def target_size(self, width: int, height: int) -> tuple[int, int]:
+        columns, rows = self.shape(width, height)
+        return columns * self.tile, rows * self.tile
+
+    def tokens(self, width: int, height: int) -> int:
+        columns, rows = self.shape(width, height)
+        tiles = columns * rows
+        return self.tokens_per_tile * (tiles + 1 if tiles > 1 else tiles)
+
+
+@dataclass(frozen=True, slots=True)
+class TextGrid:
+    """A model without eyes."""
+
+    @property
+    def family(self) -> str:
+        return "text"
+
+    def target_size(self, width: int, height: int) -> tuple[int, int]:
+        raise InvalidRequest(f"the served model takes text only, not a {width}x{height} image.")
+
+    def tokens(self, width: int, height: int) -> int:
+        return self.target_size(width, height)[0]
