@@ -71,7 +71,7 @@ class Access:
                     url: group.create_task(self._one(url, f"image {index + 1} of {len(urls)}", deadline))
                     for url, index in places.items()
                 }
-        except* ToolkitError as errors:
+        except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
         done = {url: task.result() for url, task in tasks.items()}
         return PreparedImages(

@@ -63,15 +63,12 @@ def walk(data: bytes) -> Structure:
 
 def _marker_after(data: bytes, position: int, padding: int) -> int:
     """Where the next marker's second byte is; fill bytes and a little junk are stepped over."""
-    at = (
-        data.index(b"\xff", position) + 1
-        if b"\xff" in data[position : position + _MOST_PADDING]
-        else len(data)
-    )
-    while data[at] == 0xFF:
+    room = position + _MOST_PADDING - padding
+    at = data.find(b"\xff", position, room) + 1
+    while 0 < at <= room and data[at] == 0xFF:
         at += 1
-        if padding + at - position > _MOST_PADDING:
-            raise MalformedError("the JPEG has too much padding between its segments")
+    if not 0 < at <= room:
+        raise MalformedError("the JPEG has no marker where one belongs")
     return at
 
 
