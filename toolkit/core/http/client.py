@@ -33,8 +33,8 @@ class HttpClient:
     """Sends requests; owns the connections.
 
     connect_timeout_s: name resolution, TCP and TLS together. max_idle_per_host: kept-alive connections per
-    origin. idle_timeout_s: below the peer's own, or requests meet its close; 4 s because SGLang's uvicorn closes
-    after 5. clock: gives `sent_at`, `head_at` and the times of body pieces.
+    origin. idle_timeout_s: below the peer's own, or requests meet its close; 4 s because SGLang's uvicorn
+    closes after 5. clock: gives `sent_at`, `head_at` and the times of body pieces.
     tls: for https URLs; a default context, made on first use, verifies against the system's certificates.
     high_water_bytes: a Response that holds more unread body stops reading from its socket.
     """
@@ -154,6 +154,8 @@ class HttpClient:
             self._connecting -= 1
             if connection not in self._busy:
                 connection.abort()
+                # uvloop may not call connection_lost for a transport whose create_connection was cancelled.
+                self._closing.discard(connection)
 
     async def _tls_context(self) -> ssl.SSLContext:
         if self._tls is None:

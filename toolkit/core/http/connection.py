@@ -22,8 +22,8 @@ from toolkit.core.http.url import Origin
 class Sink(Protocol):
     """Who listens to one answer. Called from the event loop's read callback: be quick, do not raise.
 
-    `head` once, `data` any number of times, `ended` once and last (error None: complete). `at` is the clock when
-    the bytes, or the end, arrived. Nothing is called after `Flight.abort()`.
+    `head` once, `data` any number of times, `ended` once and last (error None: complete). `at` is the clock
+    when the bytes, or the end, arrived. Nothing is called after `Flight.abort()`.
     """
 
     def head(self, status: int, headers: list[tuple[str, str]], at: float) -> None: ...
@@ -171,7 +171,9 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
-        self._transport.set_write_buffer_limits(high=0)  # so that `_writing` is exact
+        self._transport.set_write_buffer_limits(
+            high=1, low=0
+        )  # `_writing` exact; 0 would never resume over TLS
         self._poll.register(transport.get_extra_info("socket").fileno(), select.POLLIN)
 
     def pause_writing(self) -> None:
@@ -237,15 +239,15 @@ class Connection(asyncio.Protocol):
                 error.phase = "write"
         if error is not None and exc is not None:
             error.__cause__ = exc
-        self._end(error, self._clock())
+        self._end(error, self._clock(), reusable=False)
 
-    def _end(self, error: TransportError | None, at: float) -> None:
+    def _end(self, error: TransportError | None, at: float, *, reusable: bool = True) -> None:
         """The exchange is over. The connection is freed first: the sink may start the next one at once."""
         sink, flight, parser = self._sink, self._flight, self._parser
         self._sink = self._flight = self._parser = self._body = None
         if flight is not None and parser is not None:
             flight.land(parser.untouched)
-        if error is None and parser is not None and parser.reusable and not self._writing:
+        if reusable and error is None and parser is not None and parser.reusable and not self._writing:
             self.resume()
             self._owner.released(self)
         else:

@@ -27,7 +27,7 @@ class _Collected:
         self.headers: list[tuple[str, str]] = []
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self.headers.append((name.decode("ascii").lower(), value.decode("latin-1")))
+        self.headers.append((name.decode("ascii").lower(), value.decode("latin-1").strip(" \t")))
 
 
 def parse_head(raw: bytes) -> Head:

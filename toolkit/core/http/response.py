@@ -49,8 +49,8 @@ class Response:
     def chunks(self) -> "Chunks":
         """Body pieces with the clock() of their arrival: `async for piece, at in response.chunks()`.
 
-        Raises TransportError (Truncated, ProtocolViolation, ...) after the pieces that did arrive. May be left
-        and entered again: a piece is given once.
+        Raises TransportError (Truncated, ProtocolViolation, ...) after the pieces that did arrive. May be
+        left and entered again: a piece is given once.
         """
         return Chunks(self)
 
