@@ -16,7 +16,7 @@ from toolkit.core.errors import InvalidRequest, OutOfTime
 from toolkit.core.sample import SloClass
 
 MAX_BUDGET_S = 3600.0
-MAX_CHOICES = 128
+MAX_CHOICES = 16
 
 OWNED_FIELDS = frozenset(
     {"rid", "bootstrap_host", "bootstrap_port", "bootstrap_room", "routed_dp_rank", "disagg_prefill_dp_rank"}
@@ -77,6 +77,7 @@ def parse(body: bytes | bytearray) -> ChatRequest:
     for name in document.keys() & REFUSED_FIELDS.keys():
         raise InvalidRequest(f"{name!r} is refused: {REFUSED_FIELDS[name]}.", param=name)
     text_bytes, images = _read_messages(document.get("messages"))
+    _whole(document, "seed")
     for tool in ("tools", "functions", "response_format"):
         if document.get(tool):
             text_bytes += len(orjson.dumps(document[tool]))
@@ -124,33 +125,45 @@ def out_of_time(hop: str, budget_s: float) -> OutOfTime:
 
 @dataclass(frozen=True, slots=True)
 class EngineBody:
-    """The body for both legs, but for the fields that differ per leg: JSON without its closing brace."""
+    """The body for every leg, but for the fields that differ per leg: JSON without its closing brace.
+
+    seed: the client's, when it asked for several choices; choice i gets seed + i, else all would be alike.
+    """
 
     open_json: bytes
+    seed: int | None = None
 
     def for_leg(
-        self, *, rid: str, bootstrap_host: str, bootstrap_port: int, bootstrap_room: int
+        self, choice: int, *, rid: str, bootstrap_host: str, bootstrap_port: int, bootstrap_room: int
     ) -> tuple[bytes, bytes]:
         """The pieces of one leg's body; the big first one is shared, not copied."""
-        tail = orjson.dumps(
-            {
-                "rid": rid,
-                "bootstrap_host": bootstrap_host,
-                "bootstrap_port": bootstrap_port,
-                "bootstrap_room": bootstrap_room,
-            }
-        )
-        return self.open_json, b"," + tail[1:]
+        own: dict[str, str | int] = {
+            "rid": rid,
+            "bootstrap_host": bootstrap_host,
+            "bootstrap_port": bootstrap_port,
+            "bootstrap_room": bootstrap_room,
+        }
+        if self.seed is not None:
+            own["seed"] = self.seed + choice
+        return self.open_json, b"," + orjson.dumps(own)[1:]
 
 
 def compose(request: ChatRequest, prepared: Sequence[str], max_tokens: int, model: str) -> EngineBody:
-    """The client's document with prepared images (data URIs, in slot order), max_tokens and the engine's model name."""
+    """The client's document with prepared images (data URIs, in slot order), max_tokens and the engine's model name.
+
+    It asks for one choice: SGLang 0.5.23 reuses one bootstrap room and makes up rids for n > 1 (tokenizer_manager.py:2113),
+    so a decode engine waits for ever. Several choices are several attempts (serving/choices.py).
+    """
     assert len(prepared) == len(request.images)
     document = dict(request.document)
     document["model"] = model
     if request.max_tokens is None:
         document.pop("max_completion_tokens", None)  # an explicit null would win over max_tokens
         document["max_tokens"] = max_tokens
+    seed = None
+    if request.choices > 1:
+        document["n"] = 1
+        seed = document.pop("seed", None)
     if request.images:
         messages = list(document["messages"])
         for slot, url in zip(request.images, prepared, strict=True):
@@ -165,7 +178,7 @@ def compose(request: ChatRequest, prepared: Sequence[str], max_tokens: int, mode
         document["messages"] = messages
     dumped = orjson.dumps(document)
     assert dumped.endswith(b"}")
-    return EngineBody(dumped[:-1])
+    return EngineBody(dumped[:-1], seed)
 
 
 class Rendezvous:
@@ -178,8 +191,8 @@ class Rendezvous:
     def __init__(self, source: random.Random) -> None:
         self._source = source
 
-    def rid(self, leg: str) -> str:
-        return f"{leg}-{self._source.getrandbits(128):032x}"
+    def rid(self) -> str:
+        return f"chatcmpl-{self._source.getrandbits(128):032x}"  # the decode leg's rid is the answer's id
 
     def room(self) -> int:
         return self._source.randrange(1, 1 << 63)
@@ -192,6 +205,12 @@ def _optional(document: Mapping[str, Any], name: str, kind: type, default: Any) 
     if not isinstance(value, kind):
         raise InvalidRequest(f"{name!r} must be a {kind.__name__}, not {value!r:.60}.", param=name)
     return value
+
+
+def _whole(document: Mapping[str, Any], name: str) -> None:
+    value = document.get(name)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+        raise InvalidRequest(f"{name!r} must be a whole number, not {value!r:.60}.", param=name)
 
 
 def _positive(document: Mapping[str, Any], name: str, most: int) -> int | None:

@@ -77,8 +77,10 @@ class Progress:
     usage: dict[str, Any] = field(default_factory=dict)
     finish_reason: str | None = None
     token_events: int = 0
-    rids: tuple[str, ...] = ()
+    rids: tuple[str, ...] = ()  # prefill's, decode's
     room: int | None = None
+    choice: int = 0
+    pair: Pair | None = None
 
 
 class Dispatcher:
@@ -98,7 +100,7 @@ class Dispatcher:
         self._aborts: set[asyncio.Task[None]] = set()
 
     async def stream(
-        self, pair: Pair, body: EngineBody, choices: int, limits: Limits, progress: Progress, forward: Forward
+        self, pair: Pair, body: EngineBody, limits: Limits, progress: Progress, forward: Forward
     ) -> None:
         """Stream the answer through `forward`, whole events only, nothing before the first content token.
 
@@ -107,21 +109,17 @@ class Dispatcher:
         await self._attempt(
             pair,
             body,
-            choices,
             progress,
-            lambda post, _: self._decode_stream(post, pair, choices, limits, progress, forward),
+            lambda post, _: self._decode_stream(post, pair, limits, progress, forward),
         )
 
-    async def whole(
-        self, pair: Pair, body: EngineBody, choices: int, limits: Limits, progress: Progress
-    ) -> bytes:
+    async def whole(self, pair: Pair, body: EngineBody, limits: Limits, progress: Progress) -> bytes:
         """The non-streamed answer. Its first token counts as out when the prefill leg has answered."""
         return await self._attempt(
             pair,
             body,
-            choices,
             progress,
-            lambda post, prefill: self._decode_whole(post, prefill, pair, choices, limits, progress),
+            lambda post, prefill: self._decode_whole(post, prefill, pair, limits, progress),
         )
 
     async def drain(self) -> None:
@@ -133,16 +131,15 @@ class Dispatcher:
     def open_aborts(self) -> int:
         return len(self._aborts)
 
-    async def _attempt(
-        self, pair: Pair, body: EngineBody, choices: int, progress: Progress, decode: DecodeLeg[T]
-    ) -> T:
-        prefill_rid, decode_rid = self._rendezvous.rid("p"), self._rendezvous.rid("d")
+    async def _attempt(self, pair: Pair, body: EngineBody, progress: Progress, decode: DecodeLeg[T]) -> T:
+        prefill_rid, decode_rid = self._rendezvous.rid(), self._rendezvous.rid()
         room = self._rendezvous.room()
         progress.rids, progress.room = (prefill_rid, decode_rid), room
         progress.dispatched_at = self._clock.monotonic()
 
         def post(engine: EngineEndpoint, rid: str) -> Posting:
             pieces = body.for_leg(
+                progress.choice,
                 rid=rid,
                 bootstrap_host=pair.prefill.bootstrap_host,
                 bootstrap_port=pair.prefill.bootstrap_port,
@@ -154,7 +151,7 @@ class Dispatcher:
         try:
             async with asyncio.TaskGroup() as group:
                 prefill = group.create_task(
-                    self._prefill_leg(post(pair.prefill, prefill_rid), pair.prefill.name, choices, progress)
+                    self._prefill_leg(post(pair.prefill, prefill_rid), pair.prefill.name, progress)
                 )
                 answer = await decode(post(pair.decode, decode_rid), prefill)
                 whole = True
@@ -167,20 +164,20 @@ class Dispatcher:
                 self._abort(pair.prefill, prefill_rid)
                 self._abort(pair.decode, decode_rid)
 
-    async def _prefill_leg(self, posting: Posting, name: str, choices: int, progress: Progress) -> None:
+    async def _prefill_leg(self, posting: Posting, name: str, progress: Progress) -> None:
         response = await posting
         try:
             if response.status != 200:
                 raise await _refused(response, name)
             streamed = (response.header("content-type") or "").startswith("text/event-stream")
             if streamed:
-                reader, splitter = StreamReader(name, choices), EventSplitter()
+                reader, splitter = StreamReader(name), EventSplitter()
                 async for chunk, _ in response.chunks():
                     for event in splitter.feed(chunk):
                         reader.read(event.data)
                 reader.end()
             else:
-                read_whole(name, await response.read(), choices)
+                read_whole(name, await response.read())
             progress.prefill_done_at = self._clock.monotonic()
         except TransportError as error:
             raise LegLost(f"The connection to {name} broke: {error}.", name) from error
@@ -188,11 +185,11 @@ class Dispatcher:
             response.close()
 
     async def _decode_stream(
-        self, posting: Posting, pair: Pair, choices: int, limits: Limits, progress: Progress, forward: Forward
+        self, posting: Posting, pair: Pair, limits: Limits, progress: Progress, forward: Forward
     ) -> None:
         name = pair.decode.name
         loop = asyncio.get_running_loop()
-        reader, splitter = StreamReader(name, choices), EventSplitter()
+        reader, splitter = StreamReader(name), EventSplitter()
         held: list[bytes] = []
         sending = False
         response: Response | None = None
@@ -207,7 +204,7 @@ class Dispatcher:
                         held.append(event.raw)
                         if kind is Kind.TOKEN:
                             self._token(progress, at)
-                    if not held or not (reader.token_events or reader.finished):
+                    if not held or not (reader.token_events or reader.complete):
                         continue
                     if progress.first_token_at is None:
                         progress.first_token_at = at  # an answer may be empty: its end is its first sign
@@ -221,6 +218,7 @@ class Dispatcher:
                     timer.reschedule(loop.time() + limits.stall_s)
                 reader.end()
                 sending = True
+                timer.reschedule(loop.time() + limits.stall_s)
                 await forward(b"".join(held))
         except TimeoutError:
             raise self._late(progress, limits, pair, sending) from None
@@ -229,7 +227,7 @@ class Dispatcher:
         finally:
             progress.usage = dict(reader.usage or {})
             progress.token_events = reader.token_events
-            progress.finish_reason = reader.finished.get(0)
+            progress.finish_reason = reader.finish_reason
             if response is not None:
                 response.close()
 
@@ -238,7 +236,6 @@ class Dispatcher:
         posting: Posting,
         prefill: asyncio.Task[None],
         pair: Pair,
-        choices: int,
         limits: Limits,
         progress: Progress,
     ) -> bytes:
@@ -263,8 +260,9 @@ class Dispatcher:
                     prefill.remove_done_callback(first_token_out)
             if progress.first_token_at is None:
                 progress.first_token_at = self._clock.monotonic()
-            progress.finish_reason, usage = read_whole(name, body, choices)
-            progress.usage = dict(usage)
+            document = read_whole(name, body)
+            progress.finish_reason = document["choices"][0]["finish_reason"]
+            progress.usage = dict(document.get("usage") or {})
             return body
         except TimeoutError:
             raise self._late(progress, limits, pair, sending=False) from None

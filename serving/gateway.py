@@ -19,6 +19,7 @@ from serving.access.fetch import Fetcher
 from serving.access.grid import grid_for
 from serving.access.prepare import Access
 from serving.access.workers import DecodePool
+from serving.answer import Answerer
 from serving.api import Api
 from serving.asgi import asgi_app
 from serving.chat import Rendezvous
@@ -88,10 +89,8 @@ class Gateway:
             config,
             service.model_name,
             self.access,
-            grid,
             self.admission,
-            self.book,
-            self.dispatcher,
+            Answerer(self.book, self.dispatcher, clock),
             self.keys,
             clock,
             self._record,

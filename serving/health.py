@@ -107,7 +107,7 @@ class Prober:
             whole_s=PROBE_TIMEOUT_S,
         )
         try:
-            await self._dispatcher.whole(pair, self._body, 1, limits, Progress())
+            await self._dispatcher.whole(pair, self._body, limits, Progress())
         except ToolkitError as error:
             self.faults[pair.name] = error.message
             log.warning("pair %s did not pass the probe: %s", pair.name, error.message)

@@ -10,21 +10,19 @@ import orjson
 
 from serving import chat
 from serving.access.classify import classify
-from serving.access.grid import ImageGrid
 from serving.access.prepare import Access, PreparedImages
 from serving.access.tokens import tokens_in
+from serving.answer import Answerer
 from serving.config import ServeConfig
-from serving.dispatch import Dispatcher, LegLost, Limits
+from serving.dispatch import Limits
 from serving.exchange import Exchange
 from serving.guarded import guarded
 from serving.keys import Keys
-from serving.pairs import PairBook
 from serving.recording import Recording
 from serving.schedule.admit import Admission
 from toolkit.core.clock import Clock
 from toolkit.core.errors import (
     ClientGone,
-    EngineFailed,
     EngineUnavailable,
     InvalidRequest,
     NotFound,
@@ -36,9 +34,6 @@ from toolkit.core.sample import Sample, SloClass
 
 log = logging.getLogger("toolkit.gateway")
 
-SUSPECT_AFTER_S = 2.0
-"""An attempt that ran out of time counts against its pair only if it had this long: a tight budget is no engine fault."""
-
 OnSample = Callable[[Sample, list[float]], None]
 
 
@@ -49,10 +44,8 @@ class Parts:
     config: ServeConfig
     model: str
     access: Access
-    grid: ImageGrid
     admission: Admission
-    book: PairBook
-    dispatcher: Dispatcher
+    answerer: Answerer
     keys: Keys
     clock: Clock
     on_sample: OnSample
@@ -225,38 +218,15 @@ class Lifecycle:
     ) -> None:
         parts = self._parts
         limits = Limits(recording.deadline, parts.config.stream_stall_s, parts.config.answer_timeout_s)
-        pair = recording.pair = parts.book.take()
-        try:
-            if request.stream:
-                forward = Forwarder(exchange, recording)
-                await parts.dispatcher.stream(
-                    pair, body, request.choices, limits, recording.progress, forward
-                )
-                await exchange.end()
-            else:
-                answer = await parts.dispatcher.whole(pair, body, request.choices, limits, recording.progress)
-                headers = [
-                    ("content-type", "application/json"),
-                    ("content-length", str(len(answer))),
-                    *facts(recording),
-                ]
-                await exchange.send_head(200, headers)
-                await exchange.send(answer)
-                await exchange.end()
-            parts.book.succeeded(pair)
-        except LegLost as error:
-            parts.book.engine_seen(error.engine, up=False)
-            raise
-        except EngineFailed:
-            parts.book.failed(pair)
-            raise
-        except OutOfTime:
-            dispatched = recording.progress.dispatched_at
-            if dispatched is not None and parts.clock.monotonic() - dispatched >= SUSPECT_AFTER_S:
-                parts.book.failed(pair)
-            raise
-        finally:
-            parts.book.give_back(pair)
+        if request.stream:
+            forward = Forwarder(exchange, recording)
+            await parts.answerer.stream(body, request.choices, limits, recording.progress, forward)
+        else:
+            answer = await parts.answerer.whole(body, request.choices, limits, recording.progress)
+            length = ("content-length", str(len(answer)))
+            await exchange.send_head(200, [("content-type", "application/json"), length, *facts(recording)])
+            await exchange.send(answer)
+        await exchange.end()
 
 
 class Forwarder:

@@ -29,8 +29,11 @@ class Recording:
     fetched: float | None = None
     prepared: float | None = None
     admitted: float | None = None
-    pair: Pair | None = None
     progress: Progress = field(default_factory=Progress)
+
+    @property
+    def pair(self) -> Pair | None:
+        return self.progress.pair
 
     @property
     def deadline(self) -> float:

@@ -5,7 +5,7 @@ SGLang tells an abort in mid-stream under HTTP 200, as an error event or as fini
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
@@ -28,11 +28,10 @@ class Kind(Enum):
 
 @dataclass(slots=True)
 class StreamReader:
-    """Follows one event stream of `choices` parallel answers. Mutated by `read`."""
+    """Follows one event stream with one choice. Mutated by `read`."""
 
     engine: str
-    choices: int = 1
-    finished: dict[int, str] = field(default_factory=dict)
+    finish_reason: str | None = None
     usage: Mapping[str, Any] | None = None
     token_events: int = 0
     done: bool = False
@@ -61,15 +60,17 @@ class StreamReader:
                 kind = Kind.TOKEN
             reason = choice.get("finish_reason")
             if reason is not None:
-                self._finish(choice.get("index", 0), reason)
+                if reason == "abort":
+                    raise EngineFailed(f"{self.engine} aborted the request.")
+                self.finish_reason = reason
                 if kind is not Kind.TOKEN:
                     kind = Kind.FINISH
         return kind
 
     @property
     def complete(self) -> bool:
-        """Whether every choice has its finish_reason."""
-        return len(self.finished) >= self.choices
+        """Whether the choice has its finish_reason."""
+        return self.finish_reason is not None
 
     def end(self) -> None:
         """The stream has ended. Raises EngineFailed when it ended too early."""
@@ -80,23 +81,18 @@ class StreamReader:
         if not self.done:
             raise EngineFailed(f"{self.engine} ended the stream without [DONE].")
 
-    def _finish(self, index: int, reason: str) -> None:
-        if reason == "abort":
-            raise EngineFailed(f"{self.engine} aborted the request.")
-        self.finished[index] = reason
 
-
-def read_whole(engine: str, body: bytes, choices: int) -> tuple[str | None, Mapping[str, Any]]:
-    """(finish_reason of the first choice, usage) of a non-streamed answer. Raises EngineFailed when it is no whole answer."""
+def read_whole(engine: str, body: bytes) -> dict[str, Any]:
+    """A non-streamed answer with one finished choice. Raises EngineFailed when it is no whole answer."""
     try:
         document = orjson.loads(body)
-        answers = document["choices"]
-        reasons = [answer["finish_reason"] for answer in answers]
-    except (orjson.JSONDecodeError, KeyError, TypeError) as error:
+        reason = document["choices"][0]["finish_reason"]
+    except (orjson.JSONDecodeError, KeyError, IndexError, TypeError) as error:
         raise EngineFailed(f"{engine} answered with something that is not a chat completion.") from error
-    if len(reasons) < choices or any(reason in (None, "abort") for reason in reasons):
-        raise EngineFailed(f"{engine} ended the answer early (finish_reason {reasons}).")
-    return reasons[0], document.get("usage") or {}
+    if reason in (None, "abort"):
+        raise EngineFailed(f"{engine} ended the answer early (finish_reason {reason}).")
+    assert isinstance(document, dict)
+    return document
 
 
 def has_content(delta: Mapping[str, Any]) -> bool:
@@ -130,4 +126,7 @@ def _message_of(document: object) -> str:
     for name in ("error", "message", "detail"):
         if isinstance(found, dict) and name in found:
             found = found[name]
-    return (found if isinstance(found, str) else repr(found))[:500]
+    text = found if isinstance(found, str) else repr(found)
+    return text.partition("\n\n  File")[0][
+        :500
+    ]  # SGLang's validation text goes on with its own file paths and the whole input
