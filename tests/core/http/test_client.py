@@ -243,6 +243,22 @@ def test_closed_before_the_head(run: Run, serve: Serve, partial: bytes, how: str
     run(main())
 
 
+def test_reset_during_the_upload(run: Run, serve: Serve) -> None:
+    """The error says that the request was not wholly written."""
+
+    async def handler(wire: Any) -> None:
+        await wire.reader.readuntil(b"\r\n\r\n")
+        wire.reset()
+
+    async def main() -> None:
+        async with serve(handler) as peer, client_of() as client:
+            with pytest.raises(ConnectionLost) as caught:
+                await client.send("POST", peer.url, body=[b"x" * 16_000_000] * 2)
+            assert caught.value.phase == "write"
+
+    run(main())
+
+
 @pytest.mark.parametrize(
     "answer", [b"SSH-2.0-x\r\n", b"HTTP/1.1 200 OK\r\nx: " + b"y" * 70_000], ids=["ssh", "endless head"]
 )

@@ -63,13 +63,13 @@ def test_payload_does_not_depend_on_the_cuts(
     parser.eof()
 
 
-@pytest.mark.parametrize("cut", range(len(STREAM) + 1))
-def test_one_cut_at_every_byte(cut: int) -> None:
+def test_one_cut_at_every_byte() -> None:
     """Two reads give what one read gives, wherever the boundary falls."""
-    parser = AnswerParser("POST")
+    for cut in range(len(STREAM) + 1):
+        parser = AnswerParser("POST")
 
-    assert feed(parser, STREAM, [cut]) == PAYLOAD
-    assert parser.reusable
+        assert feed(parser, STREAM, [cut]) == PAYLOAD, cut
+        assert parser.reusable, cut
 
 
 def test_byte_by_byte() -> None:

@@ -93,34 +93,31 @@ class Response:
         while not self.status:
             if self._error is not None:
                 raise self._error
-            await self._wait()
+            await self.more()
 
-    async def next_chunk(self) -> tuple[bytes, float] | None:
-        """The next piece, or None at the end."""
-        while True:
-            if self._buffer:
-                item = self._buffer.popleft()
-                self._buffered_bytes -= len(item[0])
-                if self._paused and self._buffered_bytes * 2 <= self._high_water_bytes:
-                    self._paused = False
-                    if self._flight is not None:
-                        self._flight.resume()
-                return item
-            if self._closed:
-                return None
-            if self._ended:
-                if self._error is not None:
-                    raise self._error
-                return None
-            await self._wait()
+    # --- for Chunks
 
-    async def _wait(self) -> None:
-        assert self._waiter is None, "one reader at a time"
+    def take(self) -> tuple[bytes, float] | None:
+        """The next piece, or None when it is not here yet. Raises StopAsyncIteration at the end, or TransportError."""
+        if self._buffer:
+            item = self._buffer.popleft()
+            self._buffered_bytes -= len(item[0])
+            if self._paused and self._buffered_bytes * 2 <= self._high_water_bytes:
+                self._paused = False
+                if self._flight is not None:
+                    self._flight.resume()
+            return item
+        if self._error is not None and not self._closed:
+            raise self._error
+        if self._closed or self._ended:
+            raise StopAsyncIteration
+        return None
+
+    def more(self) -> asyncio.Future[None]:
+        """Done when something has changed."""
+        assert self._waiter is None or self._waiter.done(), "one reader at a time"
         self._waiter = asyncio.get_running_loop().create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
+        return self._waiter
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -160,7 +157,7 @@ class Chunks:
         return self
 
     async def __anext__(self) -> tuple[bytes, float]:
-        item = await self._response.next_chunk()
-        if item is None:
-            raise StopAsyncIteration
+        response = self._response
+        while (item := response.take()) is None:
+            await response.more()  # one future deep: this is awaited for every event of every stream
         return item

@@ -44,7 +44,7 @@ class EventSplitter:
                 return events
             chunk = bytes(held)
             held.clear()
-            self._add(events, chunk[:at])
+            self._add(events, chunk[:at], lf_only=False)
         lf_only = b"\r" not in chunk
         while at < len(chunk):
             if lf_only and chunk[at] != _LF:
@@ -57,7 +57,7 @@ class EventSplitter:
                 held += chunk[at:]
                 self._check(len(held))
                 break
-            self._add(events, chunk[at:end])
+            self._add(events, chunk[at:end], lf_only)
             at = end
         return events
 
@@ -65,9 +65,14 @@ class EventSplitter:
         """The bytes of an unfinished event; at the end of a stream these were cut off."""
         return bytes(self._held)
 
-    def _add(self, events: list[Event], raw: bytes) -> None:
-        self._check(len(raw))
-        events.append(Event(raw, _data(raw)))
+    def _add(self, events: list[Event], raw: bytes, lf_only: bool) -> None:
+        if len(raw) > self._limit:
+            self._check(len(raw))
+        if lf_only and raw.startswith(b"data: ") and raw.find(b"\n") == len(raw) - 2:
+            data = raw[6:-2]  # what engines write, event after event
+        else:
+            data = _data(raw)
+        events.append(Event(raw, data))
 
     def _check(self, size_bytes: int) -> None:
         if size_bytes > self._limit:
@@ -85,8 +90,6 @@ def _end(buffer: bytes | bytearray, at: int, search: int) -> int:
 
 
 def _data(raw: bytes) -> bytes:
-    if raw.startswith(b"data: ") and raw.count(b"\n") == 2 and b"\r" not in raw:
-        return raw[6:-2]  # what engines write, event after event
     lines = []
     for line in raw.split(b"\n"):
         name, _, value = line.removesuffix(b"\r").partition(b":")
