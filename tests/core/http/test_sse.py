@@ -4,11 +4,13 @@ import re
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolkit.core.http.errors import ProtocolViolation
 from toolkit.core.http.sse import Event, EventSplitter
+
+pure = settings(deadline=None, derandomize=True, database=None)  # the same examples on every run
 
 line_end = st.sampled_from([b"\n", b"\r\n"])
 lines = st.sampled_from(
@@ -33,6 +35,7 @@ def expected(stream: bytes) -> tuple[list[Event], bytes]:
     return events, stream[len(b"".join(event.raw for event in events)) :]
 
 
+@pure
 @given(streams, cuts, st.binary(max_size=5))
 def test_events_do_not_depend_on_the_cuts(stream: bytes, cuts: list[int], tail: bytes) -> None:
     """Every cut gives the events of the definition, and events and rest are exactly the stream."""
