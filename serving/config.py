@@ -166,6 +166,7 @@ class DefaultTokens(Section):
     high_res: int = Field(512, ge=1, description="For large images.")
 
     def of(self, workload_class: WorkloadClass) -> int:
+        """Raises AttributeError for `unclassified`: such a request never needs it."""
         return int(getattr(self, workload_class.value))
 
 

@@ -13,7 +13,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import uvicorn
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, disable_created_metrics
 
 from serving.access.fetch import Fetcher
 from serving.access.grid import grid_for
@@ -194,6 +194,7 @@ def main() -> int:
         level=logging.INFO, stream=sys.stdout, format="%(asctime)s %(levelname)s %(name)s %(message)s"
     )
     logging.getLogger("httpx").setLevel(logging.WARNING)
+    disable_created_metrics()  # a second series for every counter, which nothing reads
     import uvloop
 
     try:

@@ -30,7 +30,7 @@ from toolkit.core.errors import (
     TooLarge,
     ToolkitError,
 )
-from toolkit.core.sample import Sample, SloClass
+from toolkit.core.sample import Sample, SloClass, WorkloadClass
 
 log = logging.getLogger("toolkit.gateway")
 
@@ -136,6 +136,7 @@ class Lifecycle:
     async def _serve(self, exchange: Exchange, recording: Recording) -> None:
         body = await self._read_body(exchange, recording)
         recording.request = chat.parse(body)
+        recording.workload_class = provisional_class(recording.request)
         await guarded(self._answer(exchange, recording, recording.request), hang_up(exchange))
 
     async def _read_body(self, exchange: Exchange, recording: Recording) -> bytes:
@@ -227,6 +228,13 @@ class Lifecycle:
             await exchange.send_head(200, [("content-type", "application/json"), length, *facts(recording)])
             await exchange.send(answer)
         await exchange.end()
+
+
+def provisional_class(request: chat.ChatRequest) -> WorkloadClass:
+    """The class as far as it shows before any image was looked at."""
+    if not request.images:
+        return WorkloadClass.TEXT_ONLY
+    return WorkloadClass.IMAGE_SHORT if len(request.images) == 1 else WorkloadClass.MULTI_IMAGE_LONG
 
 
 class Forwarder:

@@ -20,7 +20,7 @@ class Recording:
     promise: Promise
     tenant: str = "anonymous"
     request: ChatRequest | None = None
-    workload_class: WorkloadClass = WorkloadClass.TEXT_ONLY
+    workload_class: WorkloadClass = WorkloadClass.UNCLASSIFIED
     max_tokens: int = 0
     text_tokens: int = 0
     image_tokens: int = 0

@@ -34,7 +34,9 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in over.items():
         below = merged.get(key)
-        merged[key] = merge(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+        merged[key] = (
+            merge(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+        )
     return merged
 
 
@@ -73,7 +75,12 @@ def validate(model: type[M], tables: Mapping[str, Any], source: str) -> M:
         raise UsageFault(f"{source}:\n" + "\n".join(f"  {line}" for line in lines)) from error
 
 
-def load(model: type[M], path: Path | None, assignments: Iterable[str] = (), overrides: Mapping[str, Any] | None = None) -> M:
+def load(
+    model: type[M],
+    path: Path | None,
+    assignments: Iterable[str] = (),
+    overrides: Mapping[str, Any] | None = None,
+) -> M:
     """Defaults < file < `overrides` (flags) < `assignments` (`--set a.b=c`)."""
     tables = read_toml(path) if path else {}
     tables = merge(tables, overrides or {})

@@ -75,7 +75,15 @@ class ToolkitError(Exception):
 
     default_code: ClassVar[str] = "internal_error"
 
-    def __init__(self, message: str, *, code: str | None = None, param: str | None = None, retry_after_s: float | None = None, hop: str | None = None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        param: str | None = None,
+        retry_after_s: float | None = None,
+        hop: str | None = None,
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.code = CODES[code or self.default_code]

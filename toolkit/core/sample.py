@@ -12,6 +12,7 @@ class WorkloadClass(StrEnum):
     IMAGE_SHORT = "image_short"
     MULTI_IMAGE_LONG = "multi_image_long"
     HIGH_RES = "high_res"
+    UNCLASSIFIED = "unclassified"  # ended before its body was read
 
 
 class SloClass(StrEnum):

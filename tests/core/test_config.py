@@ -1,0 +1,95 @@
+"""Configuration says what is wrong, where, and what was meant."""
+
+import pytest
+
+from serving.config import ServeConfig
+from toolkit.core.config import load, merge, parse_assignment, set_path
+from toolkit.core.errors import UsageFault
+
+
+def test_an_unknown_key_is_refused_with_the_nearest_name(tmp_path):
+    """A typo must not become a default."""
+    path = tmp_path / "serve.toml"
+    path.write_text("[gateway]\nprot = 9000\n[egnine]\ntp = 2\n")
+
+    with pytest.raises(UsageFault) as refused:
+        load(ServeConfig, path)
+
+    assert "gateway.prot: unknown key; did you mean 'port'?" in refused.value.message
+    assert "egnine: unknown key; did you mean 'engine'?" in refused.value.message
+
+
+def test_flags_beat_the_file_and_assignments_beat_flags(tmp_path):
+    """Defaults < file < flags < --set."""
+    path = tmp_path / "serve.toml"
+    path.write_text("[gateway]\nport = 1\nhost = 'a'\n[schedule]\nmax_in_flight = 3\n")
+
+    config = load(ServeConfig, path, ["gateway.port=3"], {"gateway": {"port": 2, "host": "b"}})
+
+    assert (config.gateway.port, config.gateway.host, config.schedule.max_in_flight) == (3, "b", 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a.b=3", ("a.b", 3)),
+        ("a=true", ("a", True)),
+        ("a=tcp", ("a", "tcp")),
+        ("a=[1, 2]", ("a", [1, 2])),
+        ("a='x=y'", ("a", "x=y")),
+    ],
+)
+def test_assignments_are_toml_values_or_plain_words(text, expected):
+    """No quoting is asked for where none is needed."""
+    assert parse_assignment(text) == expected
+
+
+def test_an_assignment_without_a_value_says_how_to_write_it():
+    """It names the option."""
+    with pytest.raises(UsageFault, match=r"write it as key\.name=value"):
+        parse_assignment("gateway.port")
+
+
+def test_a_file_that_is_not_toml_names_itself_and_the_line(tmp_path):
+    """The parser's own position is passed on."""
+    path = tmp_path / "serve.toml"
+    path.write_text("[gateway\n")
+
+    with pytest.raises(UsageFault, match=r"serve\.toml: not TOML: .*line 1"):
+        load(ServeConfig, path)
+    with pytest.raises(UsageFault, match="cannot be read"):
+        load(ServeConfig, tmp_path / "absent.toml")
+
+
+def test_merging_changes_neither_side():
+    """Configurations are composed, not inherited."""
+    base = {"a": {"x": 1, "y": 2}, "b": 1}
+    over = {"a": {"x": 5}}
+
+    assert merge(base, over) == {"a": {"x": 5, "y": 2}, "b": 1}
+    assert base == {"a": {"x": 1, "y": 2}, "b": 1}
+    assert set_path({}, "a.b.c", 1) == {"a": {"b": {"c": 1}}}
+
+
+def test_rdma_without_a_device_and_half_an_attachment_are_refused():
+    """What cannot work is said before anything starts."""
+    with pytest.raises(UsageFault, match="rdma"):
+        load(ServeConfig, None, ["engine.transfer=rdma"])
+    with pytest.raises(UsageFault, match="go together"):
+        load(ServeConfig, None, ['engine.attach_prefill=["http://a:1"]'])
+
+
+def test_every_field_has_a_description():
+    """The schema is the documentation."""
+    missing = []
+
+    def walk(schema, path):
+        for name, field in schema.get("properties", {}).items():
+            if not (field.get("description") or "$ref" in field or "allOf" in field):
+                missing.append(f"{path}.{name}")
+
+    schema = ServeConfig.model_json_schema()
+    for name, definition in schema["$defs"].items():
+        walk(definition, name)
+
+    assert missing == []

@@ -1,0 +1,166 @@
+"""The gateway behind a real uvicorn: the openai SDK unchanged, keep-alive, hang-ups, slow uploads."""
+
+import asyncio
+import contextlib
+import socket
+
+import openai
+import pytest
+import uvicorn
+
+from serving.asgi import asgi_app
+from serving.gateway import Server
+from tests.serving.rig import records, rig, until
+from tests.serving.scripted_engine import answer_well, chunk, delta, head, never
+
+
+@contextlib.asynccontextmanager
+async def served(tmp_path, settings=None, **scripts):
+    async with rig(tmp_path, settings, **scripts) as made:
+        listener = socket.socket()
+        listener.bind(("127.0.0.1", 0))
+        config = uvicorn.Config(
+            asgi_app(made.gateway.api.handle),
+            http="httptools",
+            loop="none",
+            lifespan="off",
+            ws="none",
+            log_config=None,
+            timeout_graceful_shutdown=1,
+        )
+        server = Server(config)
+        task = asyncio.create_task(server.serve(sockets=[listener]))
+        await until(lambda: server.started)
+        try:
+            yield made, listener.getsockname()[1]
+        finally:
+            server.should_exit = True
+            await task
+            listener.close()
+
+
+def sdk(port):
+    return openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none-needed", max_retries=0)
+
+
+MESSAGES = [{"role": "user", "content": "hi"}]
+
+
+def test_the_openai_sdk_works_unchanged(tmp_path):
+    """Stream, whole answer, model list, and a typed error with its code."""
+
+    async def scenario():
+        async with served(tmp_path) as (_, port), sdk(port) as client:
+            models = [model.id async for model in await client.models.list()]
+            whole = await client.chat.completions.create(model="m", messages=MESSAGES)
+            stream = await client.chat.completions.create(model="m", messages=MESSAGES, stream=True)
+            text = "".join([piece.choices[0].delta.content or "" async for piece in stream])
+            with pytest.raises(openai.NotFoundError) as missing:
+                await client.chat.completions.create(model="other", messages=MESSAGES)
+            return models, whole.choices[0].message.content, text, missing.value.code
+
+    assert asyncio.run(scenario()) == (["m"], "hello", "hello", "not_found")
+
+
+def test_the_sdk_sees_a_failure_in_mid_stream_as_an_error(tmp_path):
+    """The error event raises; the half answer is never taken for a whole one."""
+
+    async def dies(call, write):
+        await write(head())
+        await write(chunk(delta("a")))
+        raise ConnectionResetError
+
+    async def scenario():
+        async with served(tmp_path, prefill_0=answer_well, decode_0=dies) as (_, port), sdk(port) as client:
+            stream = await client.chat.completions.create(model="m", messages=MESSAGES, stream=True)
+            async for _ in stream:
+                pass
+
+    with pytest.raises(openai.APIError, match="decode-0"):
+        asyncio.run(scenario())
+
+
+def test_a_closed_socket_cancels_both_legs_before_the_first_token(tmp_path):
+    """Five of nine gateways notice only when the first token is to be written."""
+
+    async def scenario():
+        async with served(tmp_path, prefill_0=never, decode_0=never) as (made, port):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            body = b'{"model":"m","stream":true,"messages":[{"role":"user","content":"hi"}]}'
+            writer.write(
+                b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body)
+                + body
+            )
+            await until(lambda: made.legs["decode-0"].calls and made.legs["prefill-0"].calls)
+            writer.close()
+            await until(
+                lambda: all(leg.calls[0].closed.is_set() and leg.aborted for leg in made.legs.values())
+            )
+
+    asyncio.run(scenario())
+    assert [record["outcome"] for record in records(tmp_path)] == ["client_closed"]
+
+
+def test_a_client_that_closes_in_mid_upload_leaves_nothing(tmp_path):
+    """Half a body is no request."""
+
+    async def scenario():
+        async with served(tmp_path) as (made, port):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\nhalf")
+            await until(lambda: made.gateway.admission.seated == 1)
+            writer.close()
+            await until(lambda: made.gateway.admission.idle)
+
+    asyncio.run(scenario())
+    assert [record["outcome"] for record in records(tmp_path)] == ["client_closed"]
+
+
+def test_a_slow_upload_is_ended_with_a_typed_408(tmp_path):
+    """A seat is not held for ever."""
+
+    async def scenario():
+        settings = {"gateway": {"body_timeout_s": 0.05}}
+        async with served(tmp_path, settings) as (_, port):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\nhalf")
+            answer = await reader.read()
+            writer.close()
+            return answer
+
+    answer = asyncio.run(scenario())
+
+    assert answer.startswith(b"HTTP/1.1 408")
+    assert b"body_timeout" in answer
+
+
+def test_a_client_that_stops_reading_pauses_the_engine(tmp_path):
+    """Backpressure reaches the decode leg: what the gateway holds for a stalled client is bounded."""
+    sent = 0
+
+    async def floods(call, write):
+        nonlocal sent
+        await write(head())
+        event = delta("x" * 50_000)
+        with contextlib.suppress(ConnectionError):
+            while not call.closed.is_set() and sent < 60_000_000:
+                await write(chunk(event))
+                sent += len(event)
+
+    async def scenario():
+        async with served(tmp_path, prefill_0=answer_well, decode_0=floods) as (made, port):
+            _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+            body = b'{"model":"m","stream":true,"messages":[{"role":"user","content":"hi"}]}'
+            writer.write(
+                b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body)
+                + body
+            )
+            before = -1
+            while sent != before:
+                before = sent
+                await asyncio.sleep(0.2)
+            writer.transport.abort()
+            await until(lambda: made.gateway.admission.idle)
+
+    asyncio.run(scenario())
+    assert 0 < sent < 30_000_000

@@ -1,0 +1,399 @@
+"""Every request that arrives ends in exactly one outcome, and gives back all it took."""
+
+import asyncio
+import io
+
+import orjson
+import pybase64
+import pytest
+from PIL import Image
+
+from tests.serving.fake_exchange import FakeExchange
+from tests.serving.rig import chat, records, rig, until
+from tests.serving.scripted_engine import answer_well, chunk, completion, delta, head, json_response, never
+
+
+def picture(width=64, height=48, kind="PNG"):
+    out = io.BytesIO()
+    Image.new("RGB", (width, height), (200, 30, 30)).save(out, kind)
+    return "data:image/png;base64," + pybase64.b64encode(out.getvalue()).decode()
+
+
+def with_images(*urls, **fields):
+    parts = [
+        {"type": "text", "text": "what?"},
+        *({"type": "image_url", "image_url": {"url": url}} for url in urls),
+    ]
+    return {"model": "m", "messages": [{"role": "user", "content": parts}], **fields}
+
+
+async def begins_then_hangs(call, write):
+    await write(head())
+    await write(chunk(delta("a")))
+    await call.closed.wait()
+
+
+def test_a_stream_reaches_the_client_and_one_sample_is_written(tmp_path):
+    """The headers tell what was decided; the journal tells each hop."""
+
+    async def scenario():
+        async with rig(tmp_path) as made:
+            exchange = await made.ask()
+            return exchange, made.metric(
+                "toolkit_slo_requests_total", workload_class="text_only", slo_class="standard", verdict="good"
+            )
+
+    exchange, good = asyncio.run(scenario())
+    (record,) = records(tmp_path)
+
+    assert exchange.status == 200 and exchange.ended
+    assert exchange.text.endswith("data: [DONE]\n\n")
+    assert (
+        exchange.headers["x-max-tokens"] == "512" and exchange.headers["x-served-by"] == "prefill-0+decode-0"
+    )
+    assert record["request_id"] == exchange.headers["x-request-id"]
+    assert (record["outcome"], record["finish_reason"], record["completion_tokens"]) == (
+        "completed",
+        "stop",
+        2,
+    )
+    times = [
+        record["timeline"][name]
+        for name in ("body_read", "prepared", "admitted", "dispatched", "first_token", "ended")
+    ]
+    assert times == sorted(times)
+    assert good == 1
+
+
+def test_a_whole_answer_is_decodes_body_unchanged(tmp_path):
+    """Nothing is added to or taken from the answer of one choice."""
+
+    async def scenario():
+        async with rig(tmp_path) as made:
+            return await made.ask(chat(stream=False))
+
+    exchange = asyncio.run(scenario())
+
+    assert exchange.json == completion()
+    assert exchange.headers["content-type"] == "application/json"
+
+
+def test_an_image_travels_at_the_size_the_model_would_choose(tmp_path):
+    """Both engines get the same prepared pixels; the sample holds source and prepared sizes and tokens."""
+
+    async def scenario():
+        async with rig(tmp_path) as made:
+            await made.ask(with_images(picture(640, 427), stream=True))
+            return [
+                made.legs[name].calls[0].body["messages"][0]["content"][1]["image_url"]["url"]
+                for name in ("prefill-0", "decode-0")
+            ]
+
+    first, second = asyncio.run(scenario())
+    sent = Image.open(io.BytesIO(pybase64.b64decode(first.partition(",")[2])))
+    (record,) = records(tmp_path)
+    (image,) = record["images"]
+
+    assert first == second
+    assert sent.size == (image["prepared_width"], image["prepared_height"])
+    assert (image["width"], image["height"]) == (640, 427)
+    assert image["tokens"] == sent.width * sent.height // 784 == record["image_tokens_estimated"]
+    assert record["workload_class"] == "image_short"
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code"),
+    [
+        (b"not json", 400, "invalid_json"),
+        (chat(model="other"), 404, "not_found"),
+        (with_images("file:///etc/passwd"), 400, "image_url_blocked"),
+        (with_images("data:image/png;base64,AAAA"), 400, "image_invalid"),
+        (with_images(*[picture()] * 17), 400, "too_many_images"),
+    ],
+)
+def test_a_wrong_request_gets_its_code_and_reaches_no_engine(tmp_path, body, status, code):
+    """Bad input costs an engine nothing, and does not count against the SLO."""
+
+    async def scenario():
+        async with rig(tmp_path) as made:
+            exchange = await made.ask(body)
+            calls = [call for leg in made.legs.values() for call in leg.calls]
+            bad = made.metric(
+                "toolkit_slo_requests_total", workload_class="text_only", slo_class="standard", verdict="bad"
+            )
+            return exchange, calls, bad
+
+    exchange, calls, bad = asyncio.run(scenario())
+    (record,) = records(tmp_path)
+
+    assert (exchange.status, exchange.json["error"]["code"]) == (status, code)
+    assert exchange.json["error"]["action"]
+    assert record["outcome"] == "rejected"
+    assert calls == [] and bad is None
+
+
+def test_a_body_over_the_limit_is_refused_before_it_is_read(tmp_path):
+    """The declared length is enough; without one, reading stops at the limit."""
+
+    async def scenario():
+        async with rig(tmp_path, {"gateway": {"max_body_bytes": 100}}) as made:
+            declared = await made.ask(b"x" * 101)
+            undeclared = await made.ask(b"x" * 300, headers={"content-length": "?"}, pieces=10)
+            return declared, undeclared
+
+    for exchange in asyncio.run(scenario()):
+        assert (exchange.status, exchange.json["error"]["code"]) == (413, "body_too_large")
+        assert exchange.headers["connection"] == "close"
+
+
+def test_a_full_room_sheds_with_retry_after(tmp_path):
+    """The request that finds no seat is told when to come back, and counts as bad for the SLO."""
+
+    async def scenario():
+        async with rig(
+            tmp_path, {"schedule": {"max_in_flight": 1, "max_waiting": 1}}, prefill_0=never, decode_0=never
+        ) as made:
+            open_requests = [FakeExchange(chat()) for _ in range(2)]
+            tasks = [asyncio.create_task(made.gateway.api.handle(exchange)) for exchange in open_requests]
+            await until(lambda: made.gateway.admission.queued == 1)
+            refused = await made.ask()
+            for exchange in open_requests:
+                exchange.hang_up()
+            await asyncio.gather(*tasks)
+            return refused
+
+    refused = asyncio.run(scenario())
+
+    assert (refused.status, refused.json["error"]["code"]) == (429, "queue_full")
+    assert int(refused.headers["retry-after"]) >= 1
+    assert sorted(record["outcome"] for record in records(tmp_path)) == [
+        "client_closed",
+        "client_closed",
+        "shed",
+    ]
+
+
+def test_requests_enter_in_the_order_they_were_ready(tmp_path):
+    """First in, first out: the slot goes to whoever has waited longest."""
+
+    async def scenario():
+        async with rig(tmp_path, {"schedule": {"max_in_flight": 1}}) as made:
+            exchanges = [FakeExchange(chat(user=str(number))) for number in range(5)]
+            await asyncio.gather(*(made.gateway.api.handle(exchange) for exchange in exchanges))
+            return [call.body["user"] for call in made.legs["decode-0"].calls]
+
+    assert asyncio.run(scenario()) == ["0", "1", "2", "3", "4"]
+
+
+@pytest.mark.parametrize("where", ["body", "wait", "prefill"])
+def test_the_budget_ends_with_504_that_names_the_hop(tmp_path, where):
+    """One total budget from arrival to the first token, whichever hop spends it."""
+
+    async def scenario():
+        async with rig(tmp_path, {"schedule": {"max_in_flight": 1}}, prefill_0=never, decode_0=never) as made:
+            headers = {"x-ttft-budget-ms": "60"}
+            blocker = FakeExchange(chat())
+            task = asyncio.create_task(made.gateway.api.handle(blocker))
+            if where == "wait":
+                await until(lambda: made.gateway.admission.running == 1)
+            elif where != "prefill":
+                blocker.hang_up()
+            if where == "prefill":
+                blocker.hang_up()
+                await task
+            exchange = FakeExchange(chat(), headers=headers)
+            exchange.stalled_body = where == "body"
+            await made.gateway.api.handle(exchange)
+            blocker.hang_up()
+            await task
+            return exchange
+
+    exchange = asyncio.run(scenario())
+
+    assert (exchange.status, exchange.json["error"]["code"], exchange.json["error"]["hop"]) == (
+        504,
+        "ttft_budget_exceeded",
+        where,
+    )
+    assert {"timed_out"} <= {record["outcome"] for record in records(tmp_path)}
+
+
+@pytest.mark.parametrize("phase", ["queued", "before the first token", "mid-stream"])
+def test_a_hang_up_frees_everything_at_any_phase(tmp_path, phase):
+    """Both legs are closed and aborted; the seat and the slot are free at once."""
+
+    async def scenario():
+        decode = begins_then_hangs if phase == "mid-stream" else never
+        settings = {"schedule": {"max_in_flight": 1}}
+        async with rig(tmp_path, settings, prefill_0=never, decode_0=decode) as made:
+            first, second = FakeExchange(chat()), FakeExchange(chat())
+            tasks = [asyncio.create_task(made.gateway.api.handle(exchange)) for exchange in (first, second)]
+            await until(lambda: made.gateway.admission.queued == 1 and len(made.legs["decode-0"].calls) == 1)
+            if phase == "mid-stream":
+                await first.first_piece.wait()
+            if phase == "queued":
+                second.hang_up()
+                await tasks[1]
+                assert made.gateway.admission.queued == 0
+            first.hang_up()
+            await tasks[0]
+            second.hang_up()
+            await tasks[1]
+            return made.legs["decode-0"].aborted, second
+
+    aborted, second = asyncio.run(scenario())
+
+    assert [record["outcome"] for record in records(tmp_path)] == ["client_closed", "client_closed"]
+    assert len(aborted) == (1 if phase == "queued" else 2)
+    assert phase == "mid-stream" or second.sent == []
+
+
+def test_a_failure_in_mid_stream_is_an_error_event_and_no_done(tmp_path):
+    """The status is spent; the client must still be able to tell."""
+
+    async def dies(call, write):
+        await write(head())
+        await write(chunk(delta("a")))
+        raise ConnectionResetError
+
+    async def scenario():
+        async with rig(tmp_path, prefill_0=answer_well, decode_0=dies) as made:
+            exchange = await made.ask()
+            return exchange, made.gateway.book.ready
+
+    exchange, ready = asyncio.run(scenario())
+    events = [part for part in exchange.text.split("\n\n") if part]
+    (record,) = records(tmp_path)
+
+    assert exchange.status == 200 and exchange.ended
+    assert orjson.loads(events[-1][6:])["error"]["code"] == "engine_failed"
+    assert "[DONE]" not in exchange.text
+    assert (record["outcome"], record["status"]) == ("engine_failed", 502)
+    assert not ready
+
+
+def test_an_engine_in_backpressure_is_not_called_broken(tmp_path):
+    """503 from an engine is passed on as such, with Retry-After; the pair stays in rotation."""
+
+    async def full(call, write):
+        await write(json_response({"message": "The request queue is full."}, 503))
+
+    async def scenario():
+        async with rig(tmp_path, prefill_0=never, decode_0=full) as made:
+            exchanges = [await made.ask() for _ in range(4)]
+            return exchanges, made.gateway.book.ready
+
+    exchanges, ready = asyncio.run(scenario())
+
+    assert {(e.status, e.json["error"]["code"], e.headers["retry-after"]) for e in exchanges} == {
+        (503, "engine_busy", "1")
+    }
+    assert ready
+
+
+def test_without_a_ready_pair_a_request_is_told_so(tmp_path):
+    """503 with Retry-After, before any work."""
+
+    async def scenario():
+        async with rig(tmp_path, prove=False) as made:
+            return await made.ask()
+
+    exchange = asyncio.run(scenario())
+
+    assert (exchange.status, exchange.json["error"]["code"]) == (503, "engine_unavailable")
+
+
+def test_a_fault_of_the_gateway_is_one_outcome_too(tmp_path):
+    """An unexpected exception is a typed 500 and a sample; it kills nothing."""
+
+    async def scenario():
+        async with rig(tmp_path) as made:
+
+            def broken(pair):
+                raise RuntimeError("a bug")
+
+            made.gateway.book.succeeded = broken
+            return await made.ask(chat(stream=False))
+
+    exchange = asyncio.run(scenario())
+    (record,) = records(tmp_path)
+
+    assert record["outcome"] == "internal_error"
+    assert exchange.ended
+
+
+def test_sixty_four_streams_at_once_leave_nothing_behind(tmp_path):
+    """One outcome each; no task, connection, seat or slot is left (the rig's teardown checks the books)."""
+
+    async def scenario():
+        async with rig(tmp_path, {"schedule": {"max_in_flight": 16}}) as made:
+            before = len(asyncio.all_tasks())
+            exchanges = await asyncio.gather(*(made.ask() for _ in range(64)))
+            await until(lambda: len(asyncio.all_tasks()) <= before + 2 * 16 * 2)
+            return exchanges
+
+    exchanges = asyncio.run(scenario())
+
+    assert all(exchange.text.endswith("data: [DONE]\n\n") for exchange in exchanges)
+    assert [record["outcome"] for record in records(tmp_path)] == ["completed"] * 64
+
+
+def test_stopping_refuses_new_work_and_cuts_what_will_not_end(tmp_path):
+    """An open stream gets a last event that says why; nothing is dropped in silence."""
+
+    async def scenario():
+        settings = {"gateway": {"drain_timeout_s": 0.05}}
+        async with rig(tmp_path, settings, prefill_0=answer_well, decode_0=begins_then_hangs) as made:
+            streaming = FakeExchange(chat())
+            task = asyncio.create_task(made.gateway.api.handle(streaming))
+            await streaming.first_piece.wait()
+            draining = asyncio.create_task(made.gateway.drain())
+            await asyncio.sleep(0)
+            refused = await made.ask()
+            await asyncio.gather(draining, task)
+            return streaming, refused
+
+    streaming, refused = asyncio.run(scenario())
+
+    assert "shutting_down" in streaming.text and streaming.ended
+    assert (refused.status, refused.json["error"]["code"]) == (503, "shutting_down")
+    assert [record["outcome"] for record in records(tmp_path)] == ["shed", "shed"]
+
+
+def test_keys_name_the_tenant_and_strangers_are_refused(tmp_path):
+    """Only the name reaches metrics and journal, never the key."""
+    keys = tmp_path / "keys.toml"
+    keys.write_text('alice = "0123456789abcdef"\nbob = "fedcba9876543210"\n')
+
+    async def scenario():
+        async with rig(tmp_path, {"gateway": {"api_keys_file": str(keys)}}) as made:
+            known = await made.ask(headers={"authorization": "Bearer fedcba9876543210"})
+            stranger = await made.ask(headers={"authorization": "Bearer 0123456789abcdeX"})
+            models = await made.ask(b"", method="GET", path="/v1/models")
+            return known, stranger, models
+
+    known, stranger, models = asyncio.run(scenario())
+
+    assert (known.status, stranger.status, models.status) == (200, 401, 401)
+    assert stranger.headers["www-authenticate"] == "Bearer"
+    assert [record["tenant"] for record in records(tmp_path)] == ["bob", "anonymous"]
+    assert "fedcba" not in (tmp_path / "journal" / "requests.jsonl").read_text()
+
+
+def test_pages_answer_and_unknown_ones_say_where_the_api_is(tmp_path):
+    """Liveness, readiness, models, metrics; the rest is a typed 404 or 405."""
+
+    async def scenario():
+        async with rig(tmp_path) as made:
+            paths = ["/healthz", "/readyz", "/v1/models", "/metrics", "/nothing"]
+            pages = {path: await made.ask(b"", method="GET", path=path) for path in paths}
+            pages["put"] = await made.ask(b"", method="PUT")
+            return pages
+
+    pages = asyncio.run(scenario())
+
+    assert {path: page.status for path, page in pages.items()} == {
+        "/healthz": 200, "/readyz": 200, "/v1/models": 200, "/metrics": 200, "/nothing": 404, "put": 405,
+    }  # fmt: skip
+    assert pages["/v1/models"].json["data"][0]["id"] == "m"
+    assert 'toolkit_pair_ready{decode="decode-0",prefill="prefill-0"} 1.0' in pages["/metrics"].text

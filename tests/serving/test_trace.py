@@ -1,0 +1,76 @@
+"""`toolkit request`: where one request's time went."""
+
+import pytest
+
+from serving.trace import find, render
+from toolkit.core.errors import UsageFault
+from toolkit.core.journal import Journal
+from toolkit.core.sample import ImageRecord, ItlSummary, Outcome, Sample, SloClass, Timeline, WorkloadClass
+
+
+def sample(identity, **changes):
+    fields = {
+        "request_id": identity,
+        "arrived_at": 1.0,
+        "workload_class": WorkloadClass.IMAGE_SHORT,
+        "slo_class": SloClass.STANDARD,
+        "outcome": Outcome.COMPLETED,
+        "status": 200,
+        "timeline": Timeline(0.001, 0.002, 0.05, 0.051, 0.0515, 0.12, 0.13, 0.4),
+        "ttft_budget": 3.0,
+        "itl": ItlSummary(3, 0.01, 0.02, 0.02),
+        "images": (ImageRecord(4000, 3000, 900_000, "JPEG", 252, 504, 392, "data"),),
+        "prefill": "prefill-0",
+        "decode": "decode-0",
+    }
+    return Sample(**{**fields, **changes})
+
+
+def write(folder, *samples):
+    journal = Journal(folder, "requests", max_file_bytes=1 << 20, keep_files=2)
+    for one in samples:
+        journal.append(one.to_dict())
+    journal.close()
+
+
+def test_a_record_survives_the_journal(tmp_path):
+    """What is read is what was written."""
+    write(tmp_path, sample("req-abc"))
+
+    assert find(tmp_path, "req-abc") == sample("req-abc")
+
+
+def test_the_picture_shows_each_hop_and_the_image(tmp_path):
+    """Hops are in order and their times are there."""
+    text = render(sample("req-abc"))
+    hops = [line.split("|")[0].strip() for line in text.splitlines() if "|" in line]
+
+    assert hops == ["body", "fetch", "prepare", "wait", "dispatch", "prefill", "first_token", "decode"]
+    assert "TTFT 130.0 ms of 3000 ms budget" in text
+    assert "image: 4000x3000 JPEG 900000 B (data) -> 504x392, 252 tokens" in text
+    assert "68.5 ms  prefill and KV transfer" in text
+
+
+def test_a_failed_request_names_its_error_and_hop():
+    """The first question on call."""
+    text = render(
+        sample("r", outcome=Outcome.TIMED_OUT, status=504, error_code="ttft_budget_exceeded", error_hop="prefill", error_message="late",
+               timeline=Timeline(0.001, ended=3.0))
+    )  # fmt: skip
+
+    assert "error ttft_budget_exceeded in hop prefill: late" in text
+    assert "TTFT -" in text
+
+
+def test_last_is_the_newest_and_a_beginning_must_be_unique(tmp_path):
+    """Ids are long; a few characters do, when they say one thing."""
+    write(tmp_path, sample("req-aa1"), sample("req-ab2"))
+
+    assert find(tmp_path, "last").request_id == "req-ab2"
+    assert find(tmp_path, "req-aa").request_id == "req-aa1"
+    with pytest.raises(UsageFault, match="beginning of 2 ids"):
+        find(tmp_path, "req-a")
+    with pytest.raises(UsageFault, match="x-request-id"):
+        find(tmp_path, "nope")
+    with pytest.raises(UsageFault, match="no journal"):
+        find(tmp_path / "elsewhere", "last")
