@@ -69,11 +69,17 @@ class Log:
             if not self._lost:
                 tell("log_failed", error=f"{self._path}: {error.strerror}")
             self._lost += len(data)
+            self._close()
+
+    def _close(self) -> None:
+        """The next write opens the file anew: by then it may have been moved away to make room."""
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
 
     def _put(self, data: bytes) -> None:
         if self._fd >= 0 and self._size + len(data) > self._max_bytes:
-            os.close(self._fd)
-            self._fd = -1
+            self._close()
             self._turn_over()
         if self._fd < 0:
             self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
@@ -114,10 +120,17 @@ def descendants(of: int) -> list[int]:
 
 
 def spawn(command: list[str], output: int) -> int:
-    """Start the command in a session of its own, tied to this process by the kernel; returns its id."""
+    """Start the command in a session of its own, tied to this process by the kernel; returns its id.
+
+    Returns once the command runs: before that its process group does not exist, and a signal to it would be lost.
+    """
     guard = os.getpid()
+    running, still_here = os.pipe()
     pid = os.fork()
     if pid:
+        os.close(still_here)
+        os.read(running, 1)  # ends when exec closes the other end
+        os.close(running)
         return pid
     try:
         os.setsid()
