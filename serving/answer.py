@@ -19,10 +19,14 @@ SUSPECT_AFTER_S = 2.0
 class Answerer:
     """Answers requests over the pairs in rotation."""
 
-    def __init__(self, book: PairBook, dispatcher: Dispatcher, clock: Clock) -> None:
+    def __init__(
+        self, book: PairBook, dispatcher: Dispatcher, clock: Clock, on_lost: Callable[[str], None]
+    ) -> None:
+        """on_lost is told the name of an engine whose connection broke."""
         self._book = book
         self._dispatcher = dispatcher
         self._clock = clock
+        self._on_lost = on_lost
 
     async def stream(
         self, body: EngineBody, choices: int, limits: Limits, progress: Progress, forward: Forward
@@ -71,7 +75,7 @@ class Answerer:
         try:
             answer = await attempt(pair)
         except LegLost as error:
-            book.engine_seen(error.engine, up=False)
+            self._on_lost(error.engine)
             raise
         except EngineUnavailable:
             raise

@@ -90,7 +90,7 @@ class Gateway:
             service.model_name,
             self.access,
             self.admission,
-            Answerer(self.book, self.dispatcher, clock),
+            Answerer(self.book, self.dispatcher, clock, self.prober.lost),
             self.keys,
             clock,
             self._record,

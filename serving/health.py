@@ -1,6 +1,7 @@
 """The prober: looks at every engine, and sends one small image through every pair that has to prove itself."""
 
 import asyncio
+import contextlib
 import io
 import logging
 from collections.abc import Callable
@@ -49,6 +50,7 @@ class Prober:
         self._interval_s = interval_s
         self._on_change = on_change
         self._probing: dict[str, asyncio.Task[None]] = {}
+        self._look_now = {name: asyncio.Event() for name in book.engines}
         self.faults: dict[str, str] = {}
 
     async def run(self) -> None:
@@ -62,8 +64,13 @@ class Prober:
                 task.cancel()
             await asyncio.gather(*self._probing.values(), return_exceptions=True)
 
+    def lost(self, engine: str) -> None:
+        """A connection to the engine broke: out of rotation, and looked at now."""
+        self._book.engine_seen(engine, up=False)
+        self._look_now[engine].set()
+
     def wake(self) -> None:
-        """Probe what has to prove itself now, without waiting for the next look."""
+        """Probe every pair that has to prove itself and is not being probed."""
         for pair in self._book.unproven():
             if pair.name not in self._probing:
                 task = asyncio.get_running_loop().create_task(self._prove(pair), name=f"probe {pair.name}")
@@ -81,7 +88,11 @@ class Prober:
             self._book.engine_seen(engine.name, up)
             self.wake()
             self._on_change()
-            await asyncio.sleep(self._interval_s)
+            look_now = self._look_now[engine.name]
+            look_now.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._interval_s):
+                    await look_now.wait()
 
     async def _is_ready(self, engine: EngineEndpoint) -> bool:
         try:
