@@ -2,9 +2,10 @@
 
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 
-# What `ipaddress.is_global` lets through though it leads elsewhere: the deprecated 6to4 relays; IPv6 forms with an
-# IPv4 address inside (6to4, NAT64, IPv4-compatible and -translated); local NAT64; former site-local addresses.
-_REFUSED_V4 = (IPv4Network("192.88.99.0/24"),)
+# What `ipaddress.is_global` lets through, in one Python version or another, though it leads elsewhere: protocol
+# assignments and 6to4 relays; IPv6 forms with an IPv4 address inside (6to4, NAT64, IPv4-compatible and
+# -translated); local NAT64; former site-local addresses.
+_REFUSED_V4 = (IPv4Network("192.0.0.0/24"), IPv4Network("192.88.99.0/24"))
 _REFUSED_V6 = tuple(
     IPv6Network(network)
     for network in (

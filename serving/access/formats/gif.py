@@ -14,7 +14,7 @@ def walk(data: bytes) -> Structure:
     width, height, flags = struct.unpack_from("<HHB", data, 6)
     position = 13 + _colour_bytes(flags)
     parts: list[memoryview | bytes] = [view[:position]]
-    budget = most_blocks(data)
+    budget = most_blocks(data, usual_bytes=255)
     while data[position] == _EXTENSION:
         end, budget = _after_blocks(data, position + 2, budget)
         if data[position + 1] == _GRAPHIC_CONTROL:

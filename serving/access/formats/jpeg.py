@@ -15,7 +15,7 @@ _LEFT_OUT = frozenset([*range(0xE1, 0xEE), 0xEF, _COM])
 
 _MOST_SEGMENTS = 1024  # before the first scan; colour profiles and maker notes reach about 300
 _MOST_PADDING = 65_536  # bytes of fill or junk between segments
-_MOST_SCAN_MARKERS = 65_536
+_MOST_SCAN_MARKERS = 8192  # each scan brings about five
 
 # In entropy-coded data FF 00 is a stuffed byte, FF FF is fill and D0 to D7 are restart marks.
 _SCAN_MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]", re.DOTALL)

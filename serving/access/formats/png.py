@@ -16,7 +16,7 @@ def walk(data: bytes) -> Structure:
         raise MalformedError("the PNG does not begin with its header")
     width, height = struct.unpack_from(">II", data, 16)
     orientation, position = 1, 8
-    for _ in range(most_blocks(data)):
+    for _ in range(most_blocks(data, usual_bytes=1024)):
         (length,) = struct.unpack_from(">I", data, position)
         kind, end = data[position + 4 : position + 8], position + 12 + length
         if end > len(data):

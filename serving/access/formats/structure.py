@@ -32,6 +32,6 @@ class Structure:
         return b"".join(self.parts)
 
 
-def most_blocks(data: bytes) -> int:
-    """Chunks that an honest file of this size stays under: encoders write them 255 bytes to 64 kB long."""
-    return 4096 + len(data) // 64
+def most_blocks(data: bytes, usual_bytes: int) -> int:
+    """Blocks that an honest file of this size stays under, where encoders write `usual_bytes` or more into one."""
+    return 4096 + 2 * len(data) // usual_bytes

@@ -17,7 +17,7 @@ def walk(data: bytes) -> Structure:
         # The size comes first: a header that claims too many pixels is refused for that.
         return Structure("WEBP", width, height, parts=[memoryview(data)])
     orientation, position = 1, 12
-    for _ in range(most_blocks(data)):
+    for _ in range(most_blocks(data, usual_bytes=1024)):
         if position + 8 > end:
             return Structure("WEBP", width, height, orientation, parts=[memoryview(data)[:end]])
         (length,) = struct.unpack_from("<I", data, position + 4)
