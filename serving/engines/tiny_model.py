@@ -25,22 +25,25 @@ def cache_folder(configured: Path | None, env: Mapping[str, str]) -> Path:
     return (Path(base) if Path(base).is_absolute() else Path.home() / ".cache") / "mm-serving-toolkit"
 
 
-def ensure(folder: Path, python: str) -> Path:
-    """The model's folder below `folder`, built now unless it is there. Blocks for about 10 s when it builds.
+def folder(cache: Path) -> Path:
+    """Where the model lies in that cache, built or not."""
+    return cache / f"{NAME}-v{VERSION}"
+
+
+def ensure(cache: Path, python: str) -> Path:
+    """The model's folder below `cache`, built now unless it is there. Blocks for about 10 s when it builds.
 
     `python` is the engine environment's. Two builders at once do no harm: each builds aside and one rename wins.
     Raises EnvironmentFault when the build fails; nothing half-built stays.
     """
-    model = folder / f"{NAME}-v{VERSION}"
+    model = folder(cache)
     if model.is_dir():
         return model
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        aside = Path(tempfile.mkdtemp(prefix=".building-", dir=folder))
+        cache.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(prefix=".building-", dir=cache))
     except OSError as error:
-        raise EnvironmentFault(
-            f"{folder}: the tiny model cannot be kept there ({error.strerror})."
-        ) from error
+        raise EnvironmentFault(f"{cache}: the tiny model cannot be kept there ({error.strerror}).") from error
     try:
         _build(aside, python)
         aside.chmod(0o755)  # mkdtemp makes it private; others may serve from it

@@ -183,7 +183,7 @@ def test_a_full_disk_loses_output_and_nothing_else(start: Start, tmp_path: Path)
     log.symlink_to("/dev/full")
     guarded = start(f"""
         import os, time
-        print("x" * 499, flush=True)
+        os.write(1, b"x" * 499 + b"\\n")
         while not os.path.exists({str(go)!r}):
             time.sleep(0.005)
         print("here again", flush=True)

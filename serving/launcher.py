@@ -1,0 +1,129 @@
+"""One service from its plan to its end: what `toolkit serve` runs."""
+
+import asyncio
+import contextlib
+import ctypes
+import os
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import orjson
+
+from serving.config import ServeConfig
+from serving.engines.commands import Launch
+from serving.engines.process import Command
+from serving.service import EngineEndpoint, Service
+from serving.supervisor import Member, News, Supervisor
+from serving.topology import Plan
+from toolkit.core.clock import SystemClock
+from toolkit.core.errors import EngineUnavailable
+from toolkit.core.http.client import HttpClient
+from toolkit.core.http.errors import TransportError
+
+# Set by `make serve`: a make that is killed with SIGKILL tells nobody, so the kernel does.
+STOP_WITH_PARENT = "TOOLKIT_STOP_WITH_PARENT"
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+# The gateway drains, then cuts what is open and flushes its journal.
+GATEWAY_EXTRA_S = 1.5
+GATEWAY_LONGEST_S = 6.5
+ENGINE_ANSWER_S = 10.0
+
+
+async def launch(
+    plan: Plan, run_dir: Path, hear: Callable[[News], None], ready: Callable[[Service], None]
+) -> None:
+    """Start, call `ready` once a real image has gone through, and stay up until SIGINT, SIGTERM or SIGHUP.
+
+    Whatever happens, everything started is down when this returns. Raises ServiceFailed when a process cannot be
+    kept up, EngineUnavailable when an attached engine does not answer.
+    """
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(
+            number, stop.set
+        )  # a second one changes nothing: everything is down within 10 s
+    _stop_with_parent(stop)
+    client = HttpClient()
+    supervisor = Supervisor(plan.config.supervisor, run_dir, SystemClock(), client, hear)
+    running = asyncio.create_task(_run(plan, run_dir, supervisor, client, ready))
+    stopped = asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({running, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if running.done():
+            running.result()
+    finally:
+        for task in (running, stopped):
+            task.cancel()
+        await asyncio.gather(running, stopped, return_exceptions=True)
+        await supervisor.close()
+        await client.close()
+
+
+async def _run(
+    plan: Plan, run_dir: Path, supervisor: Supervisor, client: HttpClient, ready: Callable[[Service], None]
+) -> None:
+    if not plan.model_name:
+        plan = replace(plan, model_name=await _model_name(client, plan.engines[-1]))
+    service = plan.service()
+    service.write(run_dir)
+    await supervisor.start(engine_member(plan.config, run_dir, one) for one in plan.launches)
+    await supervisor.start([gateway_member(plan.config, run_dir, plan.gateway_url)])
+    ready(service)
+    await supervisor.watch()
+
+
+def engine_member(config: ServeConfig, run_dir: Path, one: Launch) -> Member:
+    """An engine is ready when its own GET /ready says so."""
+    command = _command(config, run_dir, one.name, one.argv, one.env, config.supervisor.stop_grace_s)
+    return Member(command, f"{one.endpoint.url}/ready", config.engine.ready_timeout_s)
+
+
+def gateway_member(config: ServeConfig, run_dir: Path, url: str) -> Member:
+    """The gateway is ready when an image went through a pair."""
+    grace_s = min(config.gateway.drain_timeout_s + GATEWAY_EXTRA_S, GATEWAY_LONGEST_S)
+    command = _command(config, run_dir, "gateway", gateway_argv(run_dir), {"PYTHONUNBUFFERED": "1"}, grace_s)
+    return Member(command, f"{url}/readyz", config.engine.ready_timeout_s, first_down=True)
+
+
+def gateway_argv(run_dir: Path) -> tuple[str, ...]:
+    return (sys.executable, "-m", "serving.gateway", "--run", str(run_dir))
+
+
+def _command(
+    config: ServeConfig,
+    run_dir: Path,
+    name: str,
+    argv: tuple[str, ...],
+    env: Mapping[str, str],
+    grace_s: float,
+) -> Command:
+    limits = config.supervisor
+    log = run_dir / "logs" / f"{name}.log"
+    return Command(name, argv, env, log, limits.log_max_bytes, limits.log_keep_files, grace_s)
+
+
+async def _model_name(client: HttpClient, engine: EngineEndpoint) -> str:
+    """What an attached engine serves, by its own model list."""
+    try:
+        async with asyncio.timeout(ENGINE_ANSWER_S):
+            response = await client.send("GET", f"{engine.url}/v1/models")
+            document = orjson.loads(await response.read())
+        return str(document["data"][0]["id"])
+    except (TransportError, TimeoutError) as error:
+        raise EngineUnavailable(f"{engine.name} at {engine.url} does not answer: {error}.") from error
+    except (ValueError, LookupError, TypeError) as error:
+        raise EngineUnavailable(
+            f"{engine.name} at {engine.url} has no model list: is it an SGLang server?"
+        ) from error
+
+
+def _stop_with_parent(stop: asyncio.Event) -> None:
+    if os.environ.get(STOP_WITH_PARENT) == "1":
+        with contextlib.suppress(OSError):
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        if os.getppid() == 1:  # it was gone before we asked
+            stop.set()

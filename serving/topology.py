@@ -1,0 +1,233 @@
+"""From a configuration to what is started on this machine: interpreter, GPUs, ports, model, run folder.
+
+Everything that looks at the machine is here; commands.py only combines.
+"""
+
+import importlib.util
+import os
+import random
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from serving.config import EngineConfig, ServeConfig
+from serving.engines import attach, commands, tiny_model
+from serving.engines.commands import Host, Launch
+from serving.service import EngineEndpoint, Service
+from toolkit.core.errors import EnvironmentFault, UsageFault
+
+ROOT = Path(__file__).resolve().parent.parent
+ENGINE_PYTHON = Path(".venv-engine/bin/python")
+
+# Engines come back on the port they had, so it must not be one that the kernel hands to outgoing connections
+# (32768 and up), nor one that Mooncake (15000-17000) or SGLang (22000-29999, network.py:205) choose for themselves.
+PORTS = range(17_500, 22_000)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What `toolkit serve` starts. launches is empty when it only fronts engines."""
+
+    config: ServeConfig
+    launches: tuple[Launch, ...]
+    engines: tuple[EngineEndpoint, ...]
+    model_path: str
+    model_name: str
+    gateway_url: str
+
+    def service(self) -> Service:
+        return Service(
+            config=self.config,
+            engines=self.engines,
+            gateway_url=self.gateway_url,
+            model_path=self.model_path,
+            model_name=self.model_name,
+            started_at=time.time(),
+            launcher_pid=os.getpid(),
+        )
+
+
+def plan(config: ServeConfig, *, dry: bool = False) -> Plan:
+    """Decide everything; builds the tiny model if it is needed and not there, unless `dry`.
+
+    With `dry` a missing engine environment or GPU is no error: the commands can be read on a laptop.
+    Raises UsageFault and EnvironmentFault, each before anything is started.
+    """
+    port = config.gateway.port or free_ports(config.gateway.host, 1)[0]
+    if not dry and config.gateway.port:
+        refuse_taken(config.gateway.host, port)
+    config = config.model_copy(update={"gateway": config.gateway.model_copy(update={"port": port})})
+    gateway_url = f"http://{reached_at(config.gateway.host)}:{port}"
+    if config.engine.attached:
+        path = str(model_folder(config.model.path)) if config.model.path else ""
+        name = config.model.served_name or Path(path).name
+        return Plan(config, (), attach.endpoints(config.engine), path, name, gateway_url)
+
+    host = Host(gpu=on_gpus(config.engine, dry=dry), python=engine_python(config.engine, dry=dry))
+    path = _model(config, host, dry=dry)
+    name = config.model.served_name or Path(path).name
+    ports = _engine_ports(config.engine, host, port, dry=dry)
+    launches = commands.launches(config, host, path, name, ports)
+    return Plan(config, launches, tuple(launch.endpoint for launch in launches), path, name, gateway_url)
+
+
+def on_gpus(config: EngineConfig, *, dry: bool) -> bool:
+    """Whether engines go onto GPUs: as configured; with `auto` when GPU ids are named or a GPU is here."""
+    named = bool(config.prefill.gpus or config.decode.gpus)
+    if config.kind == "cpu":
+        if named:
+            raise UsageFault(
+                'GPU ids are named, but engine.kind = "cpu": use --prefill-count and --decode-count.'
+            )
+        return False
+    present = gpu_present()
+    if not present and not dry and (named or config.kind == "gpu"):
+        raise EnvironmentFault(
+            "GPUs are asked for, and `nvidia-smi -L` shows none here. Without a GPU leave out --prefill and --decode; "
+            "to see the commands for another machine add --dry-run."
+        )
+    return present or named or config.kind == "gpu"
+
+
+def gpu_present() -> bool:
+    """Whether nvidia-smi lists a GPU."""
+    found = shutil.which("nvidia-smi")
+    if found is None:
+        return False
+    with suppress(OSError, subprocess.TimeoutExpired):
+        listed = subprocess.run([found, "-L"], capture_output=True, text=True, timeout=30, check=False)
+        return listed.returncode == 0 and listed.stdout.startswith("GPU ")
+    return False
+
+
+def engine_python(config: EngineConfig, *, dry: bool) -> str:
+    """The engine environment's interpreter. Raises EnvironmentFault when there is none with SGLang."""
+    if config.python:
+        found = shutil.which(config.python)
+        if found is None and not dry:
+            raise EnvironmentFault(f"engine.python = {config.python!r}: no such program.")
+        return found or config.python
+    beside = ROOT / ENGINE_PYTHON
+    if beside.exists() and (beside.parent.parent / "installed").exists():
+        return str(beside)
+    if importlib.util.find_spec("sglang") is not None:
+        return sys.executable
+    if dry:
+        return str(ENGINE_PYTHON)
+    raise EnvironmentFault(
+        "The engine environment (.venv-engine) is not installed: run `make install` in the project's folder, "
+        "or name an interpreter that has SGLang with --set engine.python=PATH."
+    )
+
+
+def model_folder(path: str) -> Path:
+    """The folder, made absolute. Raises UsageFault when it holds no model."""
+    folder = Path(path).expanduser().resolve()
+    if not (folder / "config.json").is_file():
+        raise UsageFault(
+            f"model {path!r}: no folder with a config.json. Download the model first and name its folder."
+        )
+    return folder
+
+
+def _model(config: ServeConfig, host: Host, *, dry: bool) -> str:
+    if config.model.path:
+        return str(model_folder(config.model.path))
+    if host.gpu:
+        raise UsageFault(
+            "No model is named: on GPUs use --model DIR. (The tiny one is for machines without a GPU.)"
+        )
+    cache = tiny_model.cache_folder(config.cache_dir, os.environ)
+    return str(tiny_model.folder(cache) if dry else tiny_model.ensure(cache, host.python))
+
+
+def _engine_ports(config: EngineConfig, host: Host, gateway_port: int, *, dry: bool) -> Sequence[int]:
+    count = commands.ports_needed(config, host)
+    if not config.base_port:
+        return free_ports(config.host, count, avoid=gateway_port)
+    ports = range(config.base_port, config.base_port + count)
+    if not dry:
+        for port in ports:
+            refuse_taken(config.host, port)
+    return ports
+
+
+def free_ports(host: str, count: int, avoid: int = 0) -> tuple[int, ...]:
+    """Ports of PORTS, other than `avoid`, that can be bound on `host` now. Raises EnvironmentFault when too few are left."""
+    found: list[int] = []
+    candidates = random.sample(PORTS, len(PORTS))
+    with ExitStack() as stack:  # all stay bound until all are found, so no port is found twice
+        for port in candidates:
+            if len(found) == count:
+                break
+            if port == avoid:
+                continue
+            probe = stack.enter_context(_socket(host))
+            with suppress(OSError):
+                probe.bind((host, port))
+                found.append(port)
+    if len(found) < count:
+        raise EnvironmentFault(
+            f"{host}: only {len(found)} of {count} free ports in {PORTS.start}-{PORTS.stop - 1}."
+        )
+    return tuple(found)
+
+
+def refuse_taken(host: str, port: int) -> None:
+    """Raises EnvironmentFault when somebody listens there already, or the address is not ours."""
+    with _socket(host) as probe:
+        probe.setsockopt(
+            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+        )  # as the server will: old connections do no harm
+        try:
+            probe.bind((host, port))
+        except OSError as error:
+            raise EnvironmentFault(
+                f"{host}:{port} cannot be bound ({error.strerror}). Is a service running there already? "
+                "Stop it, or choose another with --port (0: a free one)."
+            ) from error
+
+
+def reached_at(host: str) -> str:
+    """The address to connect to for a server bound to `host`, as it stands in a URL."""
+    if host == "0.0.0.0":  # noqa: S104 (compared, not bound)
+        return "127.0.0.1"
+    return f"[{host}]" if ":" in host else host
+
+
+def new_run_folder(runs: Path, stamp: str) -> Path:
+    """RUNS/serve-STAMP, or with -2, -3 behind it; RUNS/latest points at it. Raises EnvironmentFault."""
+    try:
+        runs.mkdir(parents=True, exist_ok=True)
+        folder = _made(runs, stamp)
+        for below in ("logs", "journal"):
+            (folder / below).mkdir()
+        pointer = runs / f".latest-{os.getpid()}"
+        pointer.unlink(missing_ok=True)
+        pointer.symlink_to(folder.name)
+        pointer.replace(runs / "latest")
+    except OSError as error:
+        raise EnvironmentFault(f"{runs}: no run folder can be made there ({error.strerror}).") from error
+    return folder
+
+
+def _made(runs: Path, stamp: str) -> Path:
+    number = 1
+    while True:
+        folder = runs / (f"serve-{stamp}" if number == 1 else f"serve-{stamp}-{number}")
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            number += 1
+        else:
+            return folder.resolve()
+
+
+def _socket(host: str) -> socket.socket:
+    return socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)

@@ -1,0 +1,122 @@
+"""What people see while a service starts, runs and stops."""
+
+import base64
+import contextlib
+import importlib.resources
+import json
+import shlex
+import sys
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from serving.engines.process import last_lines
+from serving.engines.restart import State
+from serving.service import Service
+from serving.supervisor import News
+from serving.topology import Plan
+from toolkit.core.errors import ToolkitError
+
+REMIND_S = 15.0  # a wait is explained again this often
+PHOTO_REQUEST = "photo-request.json"
+
+
+class Progress:
+    """Prints a line per event, and one now and then while nothing happens."""
+
+    def __init__(self, plan: Plan, run_dir: Path, *, as_json: bool) -> None:
+        self._plan = plan
+        self._run_dir = run_dir
+        self._as_json = as_json
+        self._began = time.monotonic()
+        self._waiting = {launch.name for launch in plan.launches}
+        self._over = threading.Event()
+        self._reminder = threading.Thread(target=self._remind, name="progress", daemon=True)
+
+    def __enter__(self) -> "Progress":
+        names = [launch.name for launch in self._plan.launches]
+        what = (
+            f"starting {', '.join(names)} and the gateway" if names else "fronting engines that run already"
+        )
+        self._say("run", f"{what}; run folder {self._run_dir}", run_dir=str(self._run_dir))
+        self._reminder.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._reminder.join()
+        if error is None:
+            self._say("stopped", "everything is down")
+        elif isinstance(error, ToolkitError) and self._as_json:
+            self._print(json.dumps({"event": "failed", "message": error.message}))
+
+    def hear(self, news: News) -> None:
+        if news.state is State.READY:
+            self._waiting.discard(news.name)
+        elif news.state is State.STARTING:
+            self._waiting.add(news.name)
+        self._say(news.state.value, f"{news.name}: {news.what}", name=news.name, what=news.what)
+
+    def ready(self, service: Service) -> None:
+        """An image has gone through the whole path: say how to use it."""
+        request = self._run_dir / PHOTO_REQUEST
+        request.write_text(photo_request(service.model_name), encoding="utf-8")
+        if self._as_json:
+            engines = {engine.name: engine.url for engine in service.engines}
+            self._say("service_ready", "", url=service.gateway_url, engines=engines, model=service.model_name)
+        else:
+            self._print(banner(service, self._run_dir, request, time.monotonic() - self._began))
+
+    def _remind(self) -> None:
+        while not self._over.wait(REMIND_S):
+            for name in sorted(self._waiting):
+                line = (last_lines(self._run_dir / "logs" / f"{name}.log", 1) or [""])[0]
+                self._say("waiting", f"{name}: not ready yet; its log says: {line[:100]}", name=name)
+
+    def _say(self, event: str, text: str, **fields: Any) -> None:
+        after_s = time.monotonic() - self._began
+        if self._as_json:
+            self._print(json.dumps({"event": event, "after_s": round(after_s, 3), **fields}))
+        else:
+            self._print(f"{after_s:6.1f} s  {text}")
+
+    def _print(self, text: str) -> None:
+        with contextlib.suppress(OSError):  # nobody reads any more: the service goes on
+            sys.stdout.write(text + "\n")
+            sys.stdout.flush()
+
+
+def photo_request(model: str) -> str:
+    """A streamed question about a real photo."""
+    photo = importlib.resources.files("workloads").joinpath("assets", "photos", "china.jpg").read_bytes()
+    content = [
+        {"type": "text", "text": "What is in this image?"},
+        {
+            "type": "image_url",
+            "image_url": {"url": f"data:image/jpeg;base64,{base64.b64encode(photo).decode()}"},
+        },
+    ]
+    return json.dumps(
+        {"model": model, "messages": [{"role": "user", "content": content}], "max_tokens": 32, "stream": True}
+    )
+
+
+def banner(service: Service, run_dir: Path, request: Path, after_s: float) -> str:
+    """Where everything is and what to do next."""
+    engines = "\n".join(f"  {engine.name:<11} {engine.url}" for engine in service.engines)
+    return f"""
+Ready after {after_s:.0f} s: an image has gone through the whole path.
+
+  gateway     {service.gateway_url}/v1      model {service.model_name}
+{engines}
+  run folder  {run_dir}   (logs/, journal/, service.json)
+
+Ask about a photo:
+  curl -N {service.gateway_url}/v1/chat/completions -H 'Content-Type: application/json' -d @{shlex.quote(str(request))}
+
+Next: toolkit bench --profile smoke        Stop: Ctrl-C
+"""
