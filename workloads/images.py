@@ -4,7 +4,7 @@ Photographs have a 1/f amplitude spectrum and neighbouring colours that go toget
 neither, and its JPEG is nearly five times as large, which would make every upload and decode figure a worst case.
 A scene here is a 1/f field of brightness and two weaker ones of colour over a slow gradient, with rough and smooth
 regions as leaves and sky have. The field repeats seamlessly (an inverse FFT does), so a picture is a stretched copy
-for its shapes and a tiled one for its detail: no FFT ever grows beyond FIELD pixels a side.
+for its shapes and a tiled one for its detail: no FFT ever grows beyond 512 pixels a side.
 """
 
 import io
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float32]
 
-FIELD = 512
+FIELDS = (64, 512)  # smallest and largest side of a field, pixels
 ROUGHNESS = 0.6  # with it a scene at quality 85 takes 1.4 to 2 bits per pixel, as the photographs do
 DETAIL_FROM = 16  # cycles per field from which the tiled copy, not the stretched one, carries the spectrum
 
@@ -67,7 +67,7 @@ def _photograph(recipe: ImageRecipe) -> Image.Image:
     if scale >= 1:
         return pixels
     light, *chroma = pixels.split()
-    detail = _detail(_spectrum(rng)) * np.float32(8)
+    detail = _detail(_spectrum(rng, FIELDS[1])) * np.float32(8)
     grain = np.asarray(light, dtype=np.float32) + _tile(detail, recipe.width, recipe.height)
     return Image.merge("YCbCr", [Image.fromarray(_bytes(grain)), *chroma])
 
@@ -78,48 +78,58 @@ def _photo(name: str) -> Image.Image:
     return Image.open(io.BytesIO(data)).convert("RGB")
 
 
-def _spectrum(rng: "np.random.Generator") -> "NDArray[np.complex64]":
+@cache
+def _frequencies(side: int) -> "Floats":
+    """Cycles per field of each term of a real FFT; the mean's is infinite, which takes it out of every spectrum."""
+    import numpy as np
+
+    frequencies: Floats = np.hypot(np.fft.fftfreq(side)[:, None], np.fft.rfftfreq(side)[None, :]) * side
+    frequencies[0, 0] = np.inf
+    return frequencies
+
+
+def _spectrum(rng: "np.random.Generator", side: int) -> "NDArray[np.complex64]":
     """Random phases under a 1/f amplitude, without a mean."""
     import numpy as np
 
-    frequency = np.hypot(np.fft.fftfreq(FIELD)[:, None], np.fft.rfftfreq(FIELD)[None, :]) * FIELD
-    frequency[0, 0] = np.inf
-    phases = np.exp(2j * np.pi * rng.random(frequency.shape))
-    spectrum: NDArray[np.complex64] = (phases / frequency).astype(np.complex64)
+    frequencies = _frequencies(side)
+    phases = np.exp(2j * np.pi * rng.random(frequencies.shape))
+    spectrum: NDArray[np.complex64] = (phases / frequencies).astype(np.complex64)
     return spectrum
 
 
 def _detail(spectrum: "NDArray[np.complex64]") -> "Floats":
     import numpy as np
 
-    frequency = np.hypot(np.fft.fftfreq(FIELD)[:, None], np.fft.rfftfreq(FIELD)[None, :]) * FIELD
-    return _to_pixels(np.where(frequency >= DETAIL_FROM, spectrum, 0)) / _spread()
+    side = len(spectrum)
+    return _to_pixels(np.where(_frequencies(side) >= DETAIL_FROM, spectrum, 0)) / _spread(side)
 
 
 def _field(rng: "np.random.Generator", width: int, height: int) -> "Floats":
     """A field of that size, 1/f over the whole, whose detail comes and goes with a slow mask."""
     import numpy as np
 
-    spectrum = _spectrum(rng)
+    side = min(FIELDS[1], max(FIELDS[0], 1 << (max(width, height) - 1).bit_length()))
+    spectrum = _spectrum(rng, side)
     detail = _detail(spectrum)
-    shapes = _stretch(Image.fromarray(_to_pixels(spectrum) / _spread() - detail), width, height)
+    shapes = _stretch(Image.fromarray(_to_pixels(spectrum) / _spread(side) - detail), width, height)
     mask = Image.fromarray((ROUGHNESS * rng.random((4, 4)) ** 2).astype(np.float32))
     rough = np.asarray(_stretch(mask, width, height), dtype=np.float32)
     return np.asarray(shapes, dtype=np.float32) + rough * _tile(detail, width, height)
 
 
 @cache
-def _spread() -> float:
+def _spread(side: int) -> float:
     """Standard deviation of a field before scaling: the same for all, since only phases are random."""
     import numpy as np
 
-    return float(_to_pixels(_spectrum(np.random.default_rng(0))).std())
+    return float(_to_pixels(_spectrum(np.random.default_rng(0), side)).std())
 
 
 def _to_pixels(spectrum: "NDArray[np.complex64]") -> "Floats":
     import numpy as np
 
-    return np.fft.irfft2(spectrum, s=(FIELD, FIELD)).astype(np.float32)
+    return np.fft.irfft2(spectrum, s=(len(spectrum), len(spectrum))).astype(np.float32)
 
 
 def _gradient(rng: "np.random.Generator", width: int, height: int) -> "Floats":
@@ -135,7 +145,8 @@ def _gradient(rng: "np.random.Generator", width: int, height: int) -> "Floats":
 def _tile(field: "Floats", width: int, height: int) -> "Floats":
     import numpy as np
 
-    return np.tile(field, (-(-height // FIELD), -(-width // FIELD)))[:height, :width]
+    side = len(field)
+    return np.tile(field, (-(-height // side), -(-width // side)))[:height, :width]
 
 
 def _stretch(picture: Image.Image, width: int, height: int) -> Image.Image:

@@ -75,8 +75,8 @@ class Classes(Section):
         return self
 
     def present(self) -> dict[WorkloadClass, ClassMix]:
-        """The classes that are asked, in the fixed order of WorkloadClass."""
-        found = {name: getattr(self, name.value) for name in WorkloadClass}
+        """The classes that are asked, always in the same order."""
+        found = {WorkloadClass(name): getattr(self, name) for name in type(self).model_fields}
         return {name: mix for name, mix in found.items() if mix is not None}
 
 

@@ -103,7 +103,7 @@ def chat_server() -> Iterator[ChatServer]:
 
     async def main() -> None:
         listener = await asyncio.start_server(server.serve, "127.0.0.1", 0)
-        server.url = "http://127.0.0.1:{}".format(listener.sockets[0].getsockname()[1])
+        server.url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
         up.set()
         await stop.wait()
         listener.close()

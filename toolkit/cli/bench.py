@@ -91,19 +91,23 @@ class _Display:
 
 
 def _print(result: "BenchResult") -> None:
+    from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    from workloads.report.render import HEADINGS, NOTES, headline, remarks, rows
+    from workloads.report.render import MEASURES, NOTES, cells, headline, remarks
 
-    console = Console(highlight=False, markup=False)
-    table = Table()
-    for number, heading in enumerate(HEADINGS):
-        table.add_column(heading, justify="right" if number else "left")
-    for row in rows(result.summary):
-        table.add_row(*row)
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    # A column per class: that fits a terminal of 80 columns, a row per class does not.
+    groups = result.summary.every
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("")
+    for group in groups:
+        table.add_column(group.name, justify="right")
+    for measure, *row in zip(MEASURES, *(cells(group) for group in groups), strict=True):
+        table.add_row(measure, *row)
     console.print(headline(result.facts, result.summary))
     console.print(table)
-    for line in (*remarks(result.summary), *NOTES):
+    for line in (*remarks(result.facts, result.summary), "", *NOTES):
         console.print(line)
-    console.print(f"run folder: {result.folder}")
+    console.print(f"\nrun folder: {result.folder}")

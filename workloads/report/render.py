@@ -9,25 +9,24 @@ from workloads.report.summary import Generator, Group, Summary
 
 REPORT_VERSION = 1
 
-HEADINGS = (
-    "class",
+MEASURES = (
     "offered",
     "sent",
-    "done",
+    "completed",
     "failed",
-    "TTFT p50",
-    "TTFT p95",
-    "sent->token p50",
-    "p95",
-    "ITL p50",
-    "ITL p95",
+    "TTFT p50 ms",
+    "TTFT p95 ms",
+    "from send p50 ms",
+    "from send p95 ms",
+    "ITL p50 ms",
+    "ITL p95 ms",
     "tokens/s",
     "SLO kept",
 )
 NOTES = (
-    "Times in ms. TTFT counts from the intended arrival, sent->token from the actual send; both of completed requests.",
-    "ITL: gaps between token events, pooled. SLO kept: TTFT and ITL within the class's limits, over all offered requests.",
-    ">= marks a lower bound (99 % confidence): too few samples for a value (p50 needs 11, p95 130, p99 662).",
+    "TTFT: from the intended arrival; from send: the same token from the actual send. Both of completed requests.",
+    "ITL: gaps between token events, pooled. SLO kept: TTFT and ITL within the class's limits, of all offered.",
+    ">= is a lower bound (99 % confidence): too few samples for a value (p50 needs 11, p95 130, p99 662).",
 )
 
 
@@ -61,12 +60,16 @@ def to_json(facts: RunFacts, summary: Summary) -> dict[str, Any]:
 
 
 def to_markdown(facts: RunFacts, summary: Summary) -> str:
-    table = ["| " + " | ".join(HEADINGS) + " |", "|" + "---|" * len(HEADINGS)]
-    table += ["| " + " | ".join(row) + " |" for row in rows(summary)]
-    lines = [f"# Load report: {facts.profile}", "", headline(facts, summary), "", *table, ""]
-    lines += [f"- {line}" for line in remarks(summary)]
-    lines += ["", *(f"{note}  " for note in NOTES)]
-    return "\n".join(lines) + "\n"
+    """A page with a row per class."""
+    rows = [
+        ("class", *MEASURES),
+        ("---",) * (len(MEASURES) + 1),
+        *((g.name, *cells(g)) for g in summary.every),
+    ]
+    table = ["| " + " | ".join(row) + " |" for row in rows]
+    listed = [f"- {line}" for line in remarks(facts, summary)]
+    lines = [f"# Load report: {facts.profile}", "", headline(facts, summary), "", *table, "", *listed, ""]
+    return "\n".join([*lines, *(f"{note}  " for note in NOTES)]) + "\n"
 
 
 def headline(facts: RunFacts, summary: Summary) -> str:
@@ -78,13 +81,21 @@ def headline(facts: RunFacts, summary: Summary) -> str:
     )
 
 
-def rows(summary: Summary) -> list[tuple[str, ...]]:
-    """Cells under HEADINGS: a row per class, then all together."""
-    groups = [*summary.groups, summary.total]
-    return [_row(group) for group in groups]
+def cells(group: Group) -> tuple[str, ...]:
+    """One cell for each of MEASURES."""
+    return (
+        str(group.offered),
+        str(group.sent),
+        str(group.completed),
+        str(group.failures),
+        *(_cell(q) for q in (group.ttft.p50, group.ttft.p95, group.ttft_sent.p50, group.ttft_sent.p95)),
+        *(_cell(q) for q in (group.itl.p50, group.itl.p95)),
+        f"{group.tokens_per_s:.1f}",
+        "-" if group.attainment is None else f"{group.attainment:.1%}",
+    )
 
 
-def remarks(summary: Summary) -> list[str]:
+def remarks(facts: RunFacts, summary: Summary) -> list[str]:
     """What a reader must know beside the table."""
     lines = [
         f"{group.name} failed: " + ", ".join(f"{code} {count}" for code, count in group.failed.items())
@@ -95,8 +106,10 @@ def remarks(summary: Summary) -> list[str]:
         lines.append(
             f"{summary.total.empty} completed answers carried no token; they have no TTFT and miss their SLO."
         )
+    offered = summary.total.offered / summary.window_s
     lines.append(
-        f"goodput {summary.total.goodput:.2f} requests/s of {summary.total.offered / summary.window_s:.2f} offered"
+        f"goodput {summary.total.goodput:.2f}/s of {offered:.2f}/s offered "
+        f"({facts.rate:g}/s asked; {facts.arrival} arrivals are not rescaled to it)"
     )
     return [*lines, verdict(summary.generator)]
 
@@ -108,20 +121,6 @@ def verdict(generator: Generator) -> str:
         f"{word}: slip p50 {_ms(generator.slip_p50_s)} ms, p99 {_ms(generator.slip_p99_s)} ms "
         f"(limit {_ms(generator.slip_limit_s)}), delivered {generator.delivered:.1%} of the schedule, "
         f"{generator.cpu_share:.0%} of a core"
-    )
-
-
-def _row(group: Group) -> tuple[str, ...]:
-    return (
-        group.name,
-        str(group.offered),
-        str(group.sent),
-        str(group.completed),
-        str(group.failures),
-        *(_cell(q) for q in (group.ttft.p50, group.ttft.p95, group.ttft_sent.p50, group.ttft_sent.p95)),
-        *(_cell(q) for q in (group.itl.p50, group.itl.p95)),
-        f"{group.tokens_per_s:.1f}",
-        "-" if group.attainment is None else f"{group.attainment:.1%}",
     )
 
 

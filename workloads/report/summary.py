@@ -87,6 +87,11 @@ class Summary:
     total: Group
     generator: Generator
 
+    @property
+    def every(self) -> tuple[Group, ...]:
+        """The classes, then all together."""
+        return (*self.groups, self.total)
+
 
 def summarise(
     samples: Sequence[LoadSample],

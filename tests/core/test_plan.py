@@ -1,0 +1,73 @@
+"""A plan is data: it survives its file, and what is no plan is refused."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from toolkit.core.errors import UsageFault
+from toolkit.core.plan import ImageRecipe, Plan, PlannedRequest
+from toolkit.core.sample import SloClass, WorkloadClass
+
+RECIPES = st.builds(
+    ImageRecipe,
+    source=st.sampled_from(["natural", "china", "flower"]),
+    width=st.integers(1, 9000),
+    height=st.integers(1, 9000),
+    seed=st.integers(0, 2**63 - 1),
+)
+REQUESTS = st.builds(
+    PlannedRequest,
+    index=st.integers(0, 10**6),
+    at_s=st.floats(0, 1e6),
+    workload_class=st.sampled_from(WorkloadClass),
+    slo_class=st.sampled_from(SloClass),
+    text=st.text(max_size=40),
+    images=st.lists(RECIPES, max_size=3).map(tuple),
+    max_tokens=st.integers(1, 4096),
+    stream=st.booleans(),
+)
+PLANS = st.builds(
+    Plan,
+    name=st.text(max_size=9),
+    seed=st.integers(0, 2**32),
+    duration_s=st.floats(0.1, 1e6),
+    requests=st.lists(REQUESTS, max_size=4).map(tuple),
+)
+
+
+@settings(max_examples=40)
+@given(PLANS)
+def test_a_plan_survives_json_exactly(plan):
+    """Every time and every draw comes back as it was, and the bytes are the same again."""
+    again = Plan.from_json(plan.to_json())
+
+    assert again == plan
+    assert again.to_json() == plan.to_json()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"{",
+        b"[]",
+        b"{}",
+        b'{"version": 99}',
+        b'{"version": 1, "name": "x", "seed": 1, "duration_s": 1, "requests": [{}]}',
+        b'{"version": 1, "name": "x", "seed": 1, "duration_s": 1}',
+    ],
+)
+def test_what_is_no_plan_is_refused(data):
+    """A wrong file is the user's mistake, told as one."""
+    with pytest.raises(UsageFault, match="plan"):
+        Plan.from_json(data)
+
+
+def test_an_unknown_image_source_is_refused():
+    """A plan from elsewhere cannot smuggle in a picture that nobody can draw."""
+    request = PlannedRequest(
+        0, 0.0, WorkloadClass.HIGH_RES, SloClass.BATCH, "x", (ImageRecipe("natural", 8, 8, 1),), 8
+    )
+    data = Plan("p", 1, 1.0, (request,)).to_json().replace(b'"natural"', b'"noise"')
+
+    with pytest.raises(UsageFault, match="noise"):
+        Plan.from_json(data)
