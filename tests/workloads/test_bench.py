@@ -145,7 +145,7 @@ def test_preflight_tells_what_is_wrong(chat_server, scripts, small, tmp_path):
     with pytest.raises(EnvironmentFault, match="no pair is ready"):
         run_bench(profile, chat_server.url, tmp_path / "run")
 
-    chat_server.ready = scripts([b""], 404, "text/plain")
+    chat_server.ready = scripts([b"not found"], 404, "text/plain")
     chat_server.models = scripts([b"<html>"], 200, "text/html")
     with pytest.raises(EnvironmentFault, match="OpenAI-compatible"):
         run_bench(profile, chat_server.url, tmp_path / "run")
