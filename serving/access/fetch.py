@@ -22,6 +22,8 @@ from toolkit.core.errors import InvalidRequest, OutOfTime, TooLarge
 _HEADERS = {"Accept": "image/*", "Accept-Encoding": "identity", "User-Agent": "mm-serving-toolkit"}
 _PORTS = {"http": 80, "https": 443}
 _REDIRECTS = frozenset([301, 302, 303, 307, 308])
+_LONGEST_URL = 8192
+_LONGEST_DATA_HEAD = 256
 _INLINE_BASE64 = 256_000  # characters that decode in well under a millisecond, on the event loop
 
 
@@ -71,19 +73,21 @@ class Fetcher:
         self._dns.close()
 
     async def _from_data_uri(self, url: str) -> bytes:
-        head, comma, payload = url.partition(",")
-        media_type, *parameters = head[5:].split(";")
-        if not comma or not parameters or parameters[-1].strip().lower() != "base64":
+        comma = url.find(",", 0, _LONGEST_DATA_HEAD)
+        media_type, *parameters = url[5 : max(comma, 5)].split(";")
+        if comma < 0 or not parameters or parameters[-1].strip().lower() != "base64":
             raise InvalidRequest("a data: URI must be data:image/...;base64,...", code="image_invalid")
         if not media_type.strip().lower().startswith("image/"):
             raise InvalidRequest("a data: URI must have an image/* media type.", code="image_invalid")
-        size, limit = len(payload) * 3 // 4 - payload[-2:].count("="), self._config.max_image_bytes
+        begin, limit = comma + 1, self._config.max_image_bytes
+        length = len(url) - begin
+        size = length * 3 // 4 - url[max(begin, len(url) - 2) :].count("=")
         if size > limit:
             raise _too_large(f"the image has {size} bytes; the limit is {limit}")
         try:
-            if len(payload) <= _INLINE_BASE64:
-                return _decode_base64(payload)
-            return await self._pool.run(_decode_base64, payload)
+            if length <= _INLINE_BASE64:
+                return _decode_base64(url, begin)
+            return await self._pool.run(_decode_base64, url, begin)
         except (binascii.Error, ValueError) as error:
             raise InvalidRequest("the data: URI is not valid base64.", code="image_invalid") from error
 
@@ -152,11 +156,15 @@ class Fetcher:
         return bytes(body)
 
 
-def _decode_base64(payload: str) -> bytes:
-    return pybase64.b64decode(payload, validate=True)
+def _decode_base64(url: str, begin: int) -> bytes:
+    return pybase64.b64decode(url[begin:], validate=True)
 
 
 def _parse(url: str) -> httpx.URL:
+    if len(url) > _LONGEST_URL:
+        raise _blocked(
+            f"only http://, https:// and data: URLs of up to {_LONGEST_URL} characters are fetched"
+        )
     # Parsers disagree about these; whoever sends one wants them to.
     if any(character <= " " or character in "\\\x7f" for character in url):
         raise _blocked("the URL has spaces, control characters or backslashes in it")

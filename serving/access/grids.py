@@ -12,23 +12,26 @@ from toolkit.core.errors import InvalidRequest
 
 @dataclass(frozen=True, slots=True)
 class QwenGrid:
-    """Qwen2-VL, Qwen2.5-VL (patch 14) and Qwen3-VL (patch 16); one token per merged patch."""
+    """Qwen2-VL, Qwen2.5-VL (patch 14) and Qwen3-VL (patch 16); one token per merged patch.
+
+    With bounds of a few hundred patches the processor's rule overshoots them for narrow images and would resize
+    its own result again; then the size at which it settles is taken.
+    """
 
     family: str
     factor: int
     min_pixels: int
     max_pixels: int
 
-    # Bounds that are few patches apart make the processor's rule cycle on narrow images instead of settling.
-    _MAX_STEPS = 8
+    _MOST_STEPS = 16
 
     def target_size(self, width: int, height: int) -> tuple[int, int]:
         size = (width, height)
         try:
-            for _ in range(self._MAX_STEPS):
-                chosen = smart_resize(*size, self.factor, self.min_pixels, self.max_pixels)
+            for _ in range(self._MOST_STEPS):
+                chosen = self._chosen(size)
                 if chosen == size:
-                    return size
+                    break
                 size = chosen
         except SideRatioError as error:
             raise InvalidRequest(
@@ -36,15 +39,15 @@ class QwenGrid:
                 f" (here {error.ratio:.1f} on its grid of {self.factor} pixels).",
                 code="image_invalid",
             ) from error
-        raise InvalidRequest(
-            f"the image is {width}x{height}; no size on the model's grid of {self.factor} pixels keeps its"
-            f" shape within {self.min_pixels} to {self.max_pixels} pixels.",
-            code="image_invalid",
-        )
+        return size
 
     def tokens(self, width: int, height: int) -> int:
-        wide, high = self.target_size(width, height)
+        # Bounds that are equal never settle; the engine's own last resize then decides.
+        wide, high = self._chosen(self.target_size(width, height))
         return (wide // self.factor) * (high // self.factor)
+
+    def _chosen(self, size: tuple[int, int]) -> tuple[int, int]:
+        return smart_resize(*size, self.factor, self.min_pixels, self.max_pixels)
 
 
 @dataclass(frozen=True, slots=True)

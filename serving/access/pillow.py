@@ -1,9 +1,12 @@
-"""What Pillow raises for bytes that are not a whole image; mapped once, where it is called."""
+"""Pillow as it is used here: four formats, and what it raises for bytes that are not a whole image."""
 
 import struct
 import zlib
 
-from PIL import Image
+from PIL import GifImagePlugin, Image, JpegImagePlugin, PngImagePlugin, WebPImagePlugin
+
+PLUGINS = (GifImagePlugin, JpegImagePlugin, PngImagePlugin, WebPImagePlugin)
+"""Loaded here, so that no first image pays for it and Pillow never goes on to load all its other formats."""
 
 # The decompression-bomb check raises outside the usual families; below that it warns, an error under -W error.
 READ_ERRORS: tuple[type[Exception], ...] = (

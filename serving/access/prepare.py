@@ -62,20 +62,20 @@ class Access:
             )
         if self._grid.family == "text":
             raise InvalidRequest(f"the served model takes text only; the request has {len(urls)} images.")
-        places: dict[str, int] = {}
-        for index, url in enumerate(urls):
-            places.setdefault(url, index)
+        first = _first_places(urls)
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = {
-                    url: group.create_task(self._one(url, f"image {index + 1} of {len(urls)}", deadline))
-                    for url, index in places.items()
+                    place: group.create_task(
+                        self._one(urls[place], f"image {place + 1} of {len(urls)}", deadline)
+                    )
+                    for place in sorted(set(first))
                 }
         except ExceptionGroup as errors:
             raise errors.exceptions[0] from None
-        done = {url: task.result() for url, task in tasks.items()}
+        done = {place: task.result() for place, task in tasks.items()}
         return PreparedImages(
-            images=tuple(done[url][0] for url in urls),
+            images=tuple(done[place][0] for place in first),
             fetched_at=max(fetched_at for _, fetched_at in done.values()),
             prepared_at=self._clock.monotonic(),
         )
@@ -118,6 +118,11 @@ class Access:
                 origin=origin,
             ),
         )
+
+
+def _first_places(urls: Sequence[str]) -> list[int]:
+    """For each URL the place of its first equal. Compared, not hashed: hashing megabytes would hold up the loop."""
+    return [next(place for place, other in enumerate(urls) if other == url) for url in urls]
 
 
 def _named(error: ToolkitError, name: str) -> ToolkitError:

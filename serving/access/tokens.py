@@ -9,11 +9,6 @@ can be up to one token a byte: this estimate sorts requests, it does not bound t
 """
 
 
-def text_tokens_estimate(text: str | bytes) -> int:
-    """Estimated prompt tokens of a text, rounded up; the chat template's own tokens are not in it."""
-    return tokens_in(len(text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text))
-
-
 def tokens_in(size_bytes: int) -> int:
-    """Estimated prompt tokens of that many bytes of UTF-8 text, rounded up."""
+    """Estimated prompt tokens of that many bytes of UTF-8 text, rounded up, without the chat template's own."""
     return -(-size_bytes // BYTES_PER_TOKEN)

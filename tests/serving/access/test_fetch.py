@@ -118,6 +118,7 @@ BLOCKED = [
     "http://224.0.0.1/", "http://1.1.1.1:22/", "http://example.com:8080/", "http://example.com./",
     "http://user:pw@example.com/", "http://user@example.com/", "http://127.0.0.1\\@example.com/",
     "http://example.com/\r\nHost: x", "http://\u2460\u2461\u2466.\u24ea.\u24ea.\u2460/", "http://127\u30020\u30020\u30021/",
+    "http://example.com/" + "a" * 9000, "A" * 1_000_000,
 ]  # fmt: skip
 
 

@@ -78,6 +78,16 @@ def test_qwen_refuses_side_ratios_above_200(size: tuple[int, int]) -> None:
     assert caught.value.code.code == "image_invalid"
 
 
+def test_equal_bounds_still_give_a_size() -> None:
+    """A model that is held at one area takes every image, though its rule never settles."""
+    fixed = QwenGrid("qwen2_vl", 28, 50_176, 50_176)
+
+    for size in sizes(50):
+        width, height = fixed.target_size(*size)
+        assert (width % 28, height % 28) == (0, 0)
+        assert 40 <= fixed.tokens(*size) <= 80
+
+
 def test_llava_scales_the_short_side_or_the_long_one() -> None:
     """The engine cuts the middle square from a scaled image, or fills it up where the model says pad."""
     assert LlavaGrid().target_size(640, 480) == (448, 336)
