@@ -304,7 +304,7 @@ def data_uri(data: bytes, head: str = "data:image/png;base64") -> str:
     return f"{head},{base64.b64encode(data).decode()}"
 
 
-@pytest.mark.parametrize("size", [0, 1, 2, 3, 300_000])
+@pytest.mark.parametrize("size", [0, 1, 2, 3, 300_000, 2_000_000])
 def test_data_uri(size: int) -> None:
     """Small ones are decoded in place, large ones on the pool."""
 
@@ -324,6 +324,16 @@ def test_data_uri(size: int) -> None:
 )  # fmt: skip
 def test_bad_data_uris(uri: str) -> None:
     """Only base64, only images, only valid."""
+
+    async def scenario(fetcher: Fetcher) -> None:
+        assert await code_of(fetcher, uri) == "image_invalid"
+
+    without_server(scenario)
+
+
+def test_padding_inside_a_long_data_uri_is_refused() -> None:
+    """Long ones are decoded in pieces; the seams do not excuse an early end."""
+    uri = data_uri(bytes(786_431)) + data_uri(bytes(300), "").removeprefix(",")
 
     async def scenario(fetcher: Fetcher) -> None:
         assert await code_of(fetcher, uri) == "image_invalid"
