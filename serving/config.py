@@ -186,7 +186,11 @@ class SupervisorConfig(Section):
         4, ge=1, description="Exits within crash_loop_window_s after which the service stops."
     )
     crash_loop_window_s: float = Field(300.0, gt=0, description="Window of crash_loop_exits.")
-    stop_grace_s: float = Field(4.0, gt=0, description="Time from SIGTERM to SIGKILL.")
+    stop_grace_s: float = Field(
+        6.0,
+        gt=0,
+        description="Time from SIGTERM to SIGKILL; SGLang looks for the signal every 5 s. All is down within 10 s in any case.",
+    )
     log_max_bytes: int = Field(32 * MB, gt=0, description="Size at which a process log turns over.")
     log_keep_files: int = Field(3, ge=1, description="Old log files kept per process.")
 

@@ -5,11 +5,16 @@
 Standard input is a pipe held by the launcher. Its end means "stop", and it ends also when the launcher is killed
 with SIGKILL; the line "stop SECONDS" sets the grace first. Then, or on SIGTERM or SIGINT:
 
-    SIGTERM to the command's process group -> grace -> SIGKILL to every descendant
+    SIGTERM to the command -> grace -> SIGKILL to it -> a moment -> SIGKILL to every descendant
 
-When the command ends by itself, what it left behind is killed: SGLang's scheduler and detokenizer outlive a killed
-main process for a while, and hold its ports. Orphans come back to the guard because it is a subreaper. Should
-the guard itself be killed, the kernel kills the command.
+Only the command gets SIGTERM: SGLang's main process takes its schedulers down in order, but treats one that ends
+first as a crash and then waits 5 s. The moment is for helpers that end and clean up when their parent is gone, as
+multiprocessing's resource tracker does. The same happens when the command ends by itself: its descendants would
+hold its ports. Orphans come back to the guard because it is a subreaper. Should the guard itself be killed, the
+kernel kills the command.
+
+The command's temporary files go into a folder of its own (TMPDIR), which the guard removes at the end, with the
+shared memory that SGLang names after those files and leaves behind, even when it ends in order.
 
 The command's output goes into FILE, which turns over at N bytes. A full disk loses output and nothing else: the
 pipe is drained on, the lost bytes are counted and told in the file when there is room again.
@@ -26,13 +31,17 @@ import ctypes
 import json
 import os
 import selectors
+import shutil
 import signal
 import sys
+import tempfile
 import time
 from pathlib import Path
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+MOMENT_S = 0.5
 KILL_DEADLINE_S = 3.0  # a process that SIGKILL does not end within this is stuck in the kernel
+SHARED_MEMORY = Path("/dev/shm")  # noqa: S108 (the kernel's place for it)
 READ_BYTES = 65_536
 
 
@@ -119,7 +128,23 @@ def descendants(of: int) -> list[int]:
     return found
 
 
-def spawn(command: list[str], output: int) -> int:
+def remove_leftovers(temporary: Path, pids: set[int]) -> None:
+    """The temporary folder, and the shared memory of a command that is gone.
+
+    sglang_loads_FILE_DIGEST.shm: FILE is a socket in the temporary folder (sglang/srt/managers/load_snapshot.py:303).
+    sgl_shm_KIND_PID_RANDOM: image features (sglang/srt/utils/stale_shm_cleanup.py:32).
+    """
+    with contextlib.suppress(OSError):
+        loads = tuple(f"sglang_loads_{file.name}_" for file in temporary.iterdir())
+        for entry in SHARED_MEMORY.iterdir():
+            parts = entry.name.split("_")
+            ours = entry.name.startswith("sgl_shm_") and parts[-2].isdigit() and int(parts[-2]) in pids
+            if ours or (loads and entry.name.startswith(loads)):
+                entry.unlink(missing_ok=True)
+    shutil.rmtree(temporary, ignore_errors=True)
+
+
+def spawn(command: list[str], output: int, temporary: Path) -> int:
     """Start the command in a session of its own, tied to this process by the kernel; returns its id.
 
     Returns once the command runs: before that its process group does not exist, and a signal to it would be lost.
@@ -142,6 +167,7 @@ def spawn(command: list[str], output: int) -> int:
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         os.dup2(output, 1)
         os.dup2(output, 2)
+        os.environ["TMPDIR"] = str(temporary)
         os.execvp(command[0], command)  # noqa: S606 (the launcher's own command, no shell)
     except OSError as error:
         os.write(output, f"{command[0]}: {error.strerror}\n".encode())
@@ -156,6 +182,7 @@ class Guard:
         self._selector = selectors.DefaultSelector()
         self._output = -1
         self._child = 0
+        self._family: set[int] = set()  # process ids, for what they leave behind
         self._status: int | None = None
         self._kill_at: float | None = None
 
@@ -170,7 +197,8 @@ class Guard:
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         self._output, child_side = os.pipe()
         os.set_blocking(self._output, False)
-        self._child = spawn(self._command, child_side)
+        temporary = Path(tempfile.mkdtemp(prefix="mm-serving-"))
+        self._child = spawn(self._command, child_side, temporary)
         os.close(child_side)
         tell("started", pid=self._child)
 
@@ -190,6 +218,7 @@ class Guard:
         self._kill_everything()
         while self._copy_output():
             pass
+        remove_leftovers(temporary, self._family)
         return 128 + signal.SIGKILL if self._status is None else self._status
 
     def _patience_s(self) -> float | None:
@@ -242,13 +271,19 @@ class Guard:
         if self._kill_at is None and self._status is None:
             self._kill_at = time.monotonic() + self._grace_s
             with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._child, signal.SIGTERM)
+                os.kill(self._child, signal.SIGTERM)
 
     def _kill_everything(self) -> None:
-        """SIGKILL whoever is left below us, until nobody is: a dying process may still fork."""
-        deadline = time.monotonic() + KILL_DEADLINE_S
+        """SIGKILL to the command; after a moment to whoever is left, until nobody is: a dying process may still fork."""
+        self._family = {self._child, *descendants(os.getpid())}
+        if self._status is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self._child, signal.SIGKILL)
+        now = time.monotonic()
+        moment, deadline = now + MOMENT_S, now + KILL_DEADLINE_S
         while (left := descendants(os.getpid())) and time.monotonic() < deadline:
-            for pid in left:
+            self._family.update(left)
+            for pid in left if time.monotonic() >= moment else ():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             while self._copy_output():

@@ -218,3 +218,35 @@ def test_no_descriptor_leaks_into_the_command(start: Start) -> None:
 
     assert [fd for fd in shown if int(fd) > 3] == []
     assert Path(f"/proc/{guarded.child.pid}/fd/0").readlink() == Path("/dev/null")
+
+
+def test_temporary_files_and_sglangs_shared_memory_are_removed(start: Start) -> None:
+    """SGLang leaves sockets in TMPDIR and segments in /dev/shm, even when it ends in order."""
+    script = """
+        import os, pathlib, tempfile
+        name = tempfile.NamedTemporaryFile(delete=False).name
+        loads = pathlib.Path(f"/dev/shm/sglang_loads_{os.path.basename(name)}_0a1b2c3d.shm")
+        image = pathlib.Path(f"/dev/shm/sgl_shm_mm_{os.getpid()}_0a1b2c3d")
+        loads.touch(); image.touch()
+        print("made", name, loads, image, flush=True)
+        {ending}
+    """
+    for ending in ("os.kill(os.getpid(), 9)", "pass"):
+        guarded = start(script.replace("{ending}", ending))
+        guarded.process.wait(PATIENCE_S)
+        made = [Path(name) for name in guarded.text().splitlines()[-1].split()[1:]]
+
+        assert len(made) == 3
+        assert made[0].parent.name.startswith("mm-serving-")
+        assert [path for path in (*made, made[0].parent) if path.exists()] == []
+
+
+def test_others_shared_memory_is_left_alone(start: Start, tmp_path: Path) -> None:
+    """Another service may run on this machine."""
+    others = Path(f"/dev/shm/sgl_shm_mm_1_{tmp_path.name[-8:]}")
+    others.touch()
+    try:
+        assert start("pass").process.wait(PATIENCE_S) == 0
+        assert others.exists()
+    finally:
+        others.unlink()
