@@ -194,7 +194,7 @@ def main() -> int:
         level=logging.INFO, stream=sys.stdout, format="%(asctime)s %(levelname)s %(name)s %(message)s"
     )
     logging.getLogger("httpx").setLevel(logging.WARNING)
-    disable_created_metrics()  # a second series for every counter, which nothing reads
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for every counter, which nothing reads
     import uvloop
 
     try:
