@@ -37,7 +37,7 @@ UNLIMITED_BYTES = 1 << 62  # a run's samples are one file
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """What the caller is told while a run goes on."""
+    """What the caller is told while a run goes on; `on_progress` is called from another thread."""
 
     on_target: Callable[[str, str], None] = lambda _, __: None
     on_prepared: Callable[[int, int], None] = lambda _, __: None
@@ -173,5 +173,5 @@ def _stop_on_interrupt(stop: asyncio.Event) -> Iterator[None]:
 
 async def _tell(driver: Driver, on_progress: Callable[[Progress], None]) -> None:
     while True:
-        on_progress(driver.progress())
+        await asyncio.to_thread(on_progress, driver.progress())  # a terminal may be slow
         await asyncio.sleep(PROGRESS_EVERY_S)

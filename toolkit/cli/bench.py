@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from toolkit.cli.console import FAILED, INTERRUPTED, console
+
 if TYPE_CHECKING:
     from workloads.bench import BenchResult, Hooks
 
 RUNS = Path("runs")
-INTERRUPTED = 130  # what shells report for Ctrl-C
 
 
 def bench(
@@ -45,20 +46,19 @@ def bench(
     if result.summary.interrupted:
         raise typer.Exit(INTERRUPTED)
     if result.summary.total.failures:
-        raise typer.Exit(1)
+        raise typer.Exit(FAILED)
 
 
 class _Display:
     """A progress bar on stderr; nothing where that is no terminal."""
 
     def __init__(self) -> None:
-        from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
 
-        console = Console(stderr=True)
+        screen = console(stderr=True)
         columns = (TextColumn("{task.description:<9}"), BarColumn(), TextColumn("{task.fields[note]}"))
         # Drawn when told to: a refresh thread would compete with the generator for the interpreter.
-        self._bars = Progress(*columns, console=console, disable=not console.is_terminal, auto_refresh=False)
+        self._bars = Progress(*columns, console=screen, disable=not screen.is_terminal, auto_refresh=False)
         self._preparing = self._bars.add_task("preparing", note="", visible=False)
         self._loading = self._bars.add_task("loading", note="", visible=False)
 
@@ -92,12 +92,10 @@ class _Display:
 
 def _print(result: "BenchResult") -> None:
     from rich import box
-    from rich.console import Console
     from rich.table import Table
 
     from workloads.report.render import MEASURES, NOTES, cells, headline, remarks
 
-    console = Console(highlight=False, markup=False, soft_wrap=True)
     # A column per class: that fits a terminal of 80 columns, a row per class does not.
     groups = result.summary.every
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
@@ -106,8 +104,9 @@ def _print(result: "BenchResult") -> None:
         table.add_column(group.name, justify="right")
     for measure, *row in zip(MEASURES, *(cells(group) for group in groups), strict=True):
         table.add_row(measure, *row)
-    console.print(headline(result.facts, result.summary))
-    console.print(table)
-    for line in (*remarks(result.facts, result.summary), "", *NOTES):
-        console.print(line)
-    console.print(f"\nrun folder: {result.folder}")
+    screen = console()
+    above = headline(result.facts, result.summary)
+    below = (*remarks(result.facts, result.summary), "", *NOTES, "", f"run folder: {result.folder}")
+    screen.print(above, highlight=False, markup=False, soft_wrap=True)
+    screen.print(table)
+    screen.print("\n".join(below), highlight=False, markup=False, soft_wrap=True)
