@@ -13,7 +13,8 @@ from toolkit.core.errors import EngineFailed, EngineUnavailable, OutOfTime
 T = TypeVar("T")
 
 SUSPECT_AFTER_S = 2.0
-"""An attempt that ran out of time counts against its pair only if it had this long: a tight budget is no engine fault."""
+"""An attempt that ran out of time counts against its pair only if it had this long (a tight budget is no engine fault) and
+nothing else came out of the pair meanwhile (an overloaded pair is no broken one: taking it out would add to the failures)."""
 
 
 class Answerer:
@@ -34,7 +35,9 @@ class Answerer:
         """Stream the answer through `forward`. Raises the typed error of the first attempt that failed."""
 
         async def one(mine: Progress, out: Forward) -> None:
-            await self._on_a_pair(mine, lambda pair: self._dispatcher.stream(pair, body, limits, mine, out))
+            await self._on_a_pair(
+                mine, lambda pair: self._dispatcher.stream(pair, body, limits, mine, self._moving(pair, out))
+            )
 
         if choices == 1:
             await one(progress, forward)
@@ -69,9 +72,17 @@ class Answerer:
 
         return tell
 
+    def _moving(self, pair: Pair, forward: Forward) -> Forward:
+        async def move(piece: bytes) -> None:
+            self._book.moved(pair)
+            await forward(piece)
+
+        return move
+
     async def _on_a_pair(self, progress: Progress, attempt: Callable[[Pair], Awaitable[T]]) -> T:
         book = self._book
         pair = progress.pair = book.take()
+        moves = book.moves(pair)
         try:
             answer = await attempt(pair)
         except LegLost as error:
@@ -84,11 +95,15 @@ class Answerer:
             raise
         except OutOfTime:
             begun = progress.dispatched_at
-            if begun is not None and self._clock.monotonic() - begun >= SUSPECT_AFTER_S:
+            if (
+                begun is not None
+                and self._clock.monotonic() - begun >= SUSPECT_AFTER_S
+                and book.moves(pair) == moves
+            ):
                 book.failed(pair)
             raise
         else:
-            book.succeeded(pair)
+            book.moved(pair)
             return answer
         finally:
             book.give_back(pair)

@@ -23,6 +23,7 @@ class PairState:
     proven: bool = False
     failures: int = 0
     in_flight: int = 0
+    moves: int = 0
 
 
 class PairBook:
@@ -92,8 +93,15 @@ class PairBook:
         assert state.in_flight > 0, f"{pair.name} was given back more often than taken"
         state.in_flight -= 1
 
-    def succeeded(self, pair: Pair) -> None:
-        self._state(pair).failures = 0
+    def moved(self, pair: Pair) -> None:
+        """A token or an answer came out of the pair: it works, however slowly."""
+        state = self._state(pair)
+        state.failures = 0
+        state.moves += 1
+
+    def moves(self, pair: Pair) -> int:
+        """How often the pair has moved; unchanged over a time in which it should have: it is stuck."""
+        return self._state(pair).moves
 
     def failed(self, pair: Pair) -> None:
         """An attempt failed through no fault of the request."""

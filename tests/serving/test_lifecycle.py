@@ -312,7 +312,7 @@ def test_a_fault_of_the_gateway_is_one_outcome_too(tmp_path):
             def broken(pair):
                 raise RuntimeError("a bug")
 
-            made.gateway.book.succeeded = broken
+            made.gateway.book.moved = broken
             return await made.ask(chat(stream=False))
 
     exchange = asyncio.run(scenario())
@@ -397,3 +397,42 @@ def test_pages_answer_and_unknown_ones_say_where_the_api_is(tmp_path):
     }  # fmt: skip
     assert pages["/v1/models"].json["data"][0]["id"] == "m"
     assert 'toolkit_pair_ready{decode="decode-0",prefill="prefill-0"} 1.0' in pages["/metrics"].text
+
+
+class Jumping:
+    """A clock that tests push forward; the wall stays."""
+
+    def __init__(self):
+        self.ahead = 0.0
+
+    def monotonic(self):
+        import time
+
+        return time.monotonic() + self.ahead
+
+    def wall(self):
+        return 1_700_000_000.0
+
+
+@pytest.mark.parametrize("others_answer", [True, False], ids=["overloaded", "stuck"])
+def test_only_a_stuck_pair_is_taken_out_for_being_late(tmp_path, others_answer):
+    """Late answers of an overloaded pair must not turn a slow minute into an outage; a pair that gives nothing is probed."""
+
+    async def some_hang(call, write):
+        await (never if call.body["user"] == "slow" else answer_well)(call, write)
+
+    async def scenario():
+        async with rig(tmp_path, prefill_0=some_hang, decode_0=some_hang) as made:
+            answerer = made.gateway.lifecycle._parts.answerer
+            answerer._clock = clock = Jumping()
+            for _ in range(3):
+                late = FakeExchange(chat(user="slow"), headers={"x-ttft-budget-ms": "80"})
+                task = asyncio.create_task(made.gateway.api.handle(late))
+                await until(lambda: made.gateway.admission.running == 1)
+                if others_answer:
+                    await made.ask(chat(user="quick"))
+                clock.ahead += 10
+                await task
+            return made.gateway.book.ready
+
+    assert asyncio.run(scenario()) is others_answer

@@ -67,7 +67,7 @@ def test_failures_in_a_row_send_a_pair_back_to_the_prober(book):
     pair = book.take()
     for _ in range(FAILURES_IN_A_ROW - 1):
         book.failed(pair)
-    book.succeeded(pair)
+    book.moved(pair)
     for _ in range(FAILURES_IN_A_ROW - 1):
         book.failed(pair)
 
