@@ -14,7 +14,7 @@ hold its ports. Orphans come back to the guard because it is a subreaper. Should
 kernel kills the command.
 
 The command's temporary files go into a folder of its own (TMPDIR), which the guard removes at the end, with the
-shared memory that SGLang names after those files and leaves behind, even when it ends in order.
+shared memory that SGLang leaves behind, even when it ends in order.
 
 The command's output goes into FILE, which turns over at N bytes. A full disk loses output and nothing else: the
 pipe is drained on, the lost bytes are counted and told in the file when there is room again.
@@ -36,6 +36,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
@@ -128,20 +129,24 @@ def descendants(of: int) -> list[int]:
     return found
 
 
-def remove_leftovers(temporary: Path, pids: set[int]) -> None:
-    """The temporary folder, and the shared memory of a command that is gone.
+def shared_memory_of(pids: Iterable[int]) -> set[Path]:
+    """SGLang's segments that these processes have mapped: load figures (sglang/srt/managers/load_snapshot.py:303)."""
+    found: set[Path] = set()
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            for line in Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace").splitlines():
+                _, slash, name = line.partition(f"{SHARED_MEMORY}/sgl")
+                if slash:
+                    found.add(SHARED_MEMORY / f"sgl{name.removesuffix(' (deleted)')}")
+    return found
 
-    sglang_loads_FILE_DIGEST.shm: FILE is a socket in the temporary folder (sglang/srt/managers/load_snapshot.py:303).
-    sgl_shm_KIND_PID_RANDOM: image features (sglang/srt/utils/stale_shm_cleanup.py:32).
-    """
-    with contextlib.suppress(OSError):
-        loads = tuple(f"sglang_loads_{file.name}_" for file in temporary.iterdir())
-        for entry in SHARED_MEMORY.iterdir():
-            parts = entry.name.split("_")
-            ours = entry.name.startswith("sgl_shm_") and parts[-2].isdigit() and int(parts[-2]) in pids
-            if ours or (loads and entry.name.startswith(loads)):
-                entry.unlink(missing_ok=True)
-    shutil.rmtree(temporary, ignore_errors=True)
+
+def shared_memory_by(pids: Collection[int]) -> set[Path]:
+    """Segments that bear these processes' ids: image features (sglang/srt/utils/stale_shm_cleanup.py:32)."""
+    names = (entry.name for entry in SHARED_MEMORY.glob("sgl_shm_*_*_*"))
+    return {
+        SHARED_MEMORY / name for name in names if (pid := name.split("_")[-2]).isdigit() and int(pid) in pids
+    }
 
 
 def spawn(command: list[str], output: int, temporary: Path) -> int:
@@ -182,7 +187,8 @@ class Guard:
         self._selector = selectors.DefaultSelector()
         self._output = -1
         self._child = 0
-        self._family: set[int] = set()  # process ids, for what they leave behind
+        self._family: set[int] = set()  # process ids and shared memory, for what they leave behind
+        self._segments: set[Path] = set()
         self._status: int | None = None
         self._kill_at: float | None = None
 
@@ -218,7 +224,9 @@ class Guard:
         self._kill_everything()
         while self._copy_output():
             pass
-        remove_leftovers(temporary, self._family)
+        shutil.rmtree(temporary, ignore_errors=True)
+        for segment in self._segments | shared_memory_by(self._family):
+            segment.unlink(missing_ok=True)
         return 128 + signal.SIGKILL if self._status is None else self._status
 
     def _patience_s(self) -> float | None:
@@ -270,19 +278,24 @@ class Guard:
         """Ask once; the grace runs from the first asking."""
         if self._kill_at is None and self._status is None:
             self._kill_at = time.monotonic() + self._grace_s
+            self._know_family()
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._child, signal.SIGTERM)
 
+    def _know_family(self) -> None:
+        """Look while they are there: who they are and what they share."""
+        self._family |= {self._child, *descendants(os.getpid())}
+        self._segments |= shared_memory_of(self._family)
+
     def _kill_everything(self) -> None:
         """SIGKILL to the command; after a moment to whoever is left, until nobody is: a dying process may still fork."""
-        self._family = {self._child, *descendants(os.getpid())}
+        self._know_family()
         if self._status is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._child, signal.SIGKILL)
         now = time.monotonic()
         moment, deadline = now + MOMENT_S, now + KILL_DEADLINE_S
         while (left := descendants(os.getpid())) and time.monotonic() < deadline:
-            self._family.update(left)
             for pid in left if time.monotonic() >= moment else ():
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)

@@ -1,6 +1,7 @@
 """The guard, run as the launcher runs it, around small shell and Python commands."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -37,6 +38,10 @@ class Guarded:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             start_new_session=True,
+            env={
+                **os.environ,
+                "TMPDIR": str(log.parent),
+            },  # a guard that a test kills leaves its folder there
         )
         assert self.process.stdout is not None
         self.child = psutil.Process(json.loads(self.process.stdout.readline())["pid"])
@@ -222,23 +227,40 @@ def test_no_descriptor_leaks_into_the_command(start: Start) -> None:
 
 def test_temporary_files_and_sglangs_shared_memory_are_removed(start: Start) -> None:
     """SGLang leaves sockets in TMPDIR and segments in /dev/shm, even when it ends in order."""
-    script = """
-        import os, pathlib, tempfile
+    guarded = start("""
+        import mmap, os, pathlib, tempfile, time
         name = tempfile.NamedTemporaryFile(delete=False).name
-        loads = pathlib.Path(f"/dev/shm/sglang_loads_{os.path.basename(name)}_0a1b2c3d.shm")
+        loads = pathlib.Path(f"/dev/shm/sglang_loads_{os.path.basename(name)}.shm")
         image = pathlib.Path(f"/dev/shm/sgl_shm_mm_{os.getpid()}_0a1b2c3d")
-        loads.touch(); image.touch()
+        loads.write_bytes(b"x")
+        image.touch()
+        with loads.open("r+b") as file:
+            mapped = mmap.mmap(file.fileno(), 1)
         print("made", name, loads, image, flush=True)
-        {ending}
-    """
-    for ending in ("os.kill(os.getpid(), 9)", "pass"):
-        guarded = start(script.replace("{ending}", ending))
-        guarded.process.wait(PATIENCE_S)
-        made = [Path(name) for name in guarded.text().splitlines()[-1].split()[1:]]
+        time.sleep(600)
+    """)
+    made = [Path(name) for name in guarded.wait_for("made").split()[1:]]
+    there = [path.exists() for path in made]
+    guarded.process.terminate()
+    guarded.process.wait(PATIENCE_S)
 
-        assert len(made) == 3
-        assert made[0].parent.name.startswith("mm-serving-")
-        assert [path for path in (*made, made[0].parent) if path.exists()] == []
+    assert there == [True, True, True]
+    assert made[0].parent.name.startswith("mm-serving-")
+    assert [path for path in (*made, made[0].parent) if path.exists()] == []
+
+
+def test_a_killed_commands_image_features_are_removed(start: Start) -> None:
+    """They are megabytes each, and would fill /dev/shm crash by crash."""
+    guarded = start("""
+        import os, pathlib
+        image = pathlib.Path(f"/dev/shm/sgl_shm_mm_{os.getpid()}_0a1b2c3d")
+        image.touch()
+        print("made", image, flush=True)
+        os.kill(os.getpid(), 9)
+    """)
+
+    assert guarded.process.wait(PATIENCE_S) == 137
+    assert not Path(guarded.text().split()[1]).exists()
 
 
 def test_others_shared_memory_is_left_alone(start: Start, tmp_path: Path) -> None:
