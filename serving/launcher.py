@@ -6,9 +6,11 @@ import ctypes
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Protocol
 
 import orjson
 
@@ -30,12 +32,35 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h
 GATEWAY_EXTRA_S = 1.5
 GATEWAY_LONGEST_S = 6.5
 ENGINE_ANSWER_S = 10.0
+FIRST_ANSWER_S = 60.0
 
 
-async def launch(
-    plan: Plan, run_dir: Path, hear: Callable[[News], None], ready: Callable[[Service], None]
-) -> None:
-    """Start, call `ready` once a real image has gone through, and stay up until SIGINT, SIGTERM or SIGHUP.
+@dataclass(frozen=True, slots=True)
+class FirstAnswer:
+    """How the first real question went. refusal: the gateway's message when it was not answered, else empty."""
+
+    took_s: float
+    refusal: str = ""
+
+
+class Audience(Protocol):
+    """Who follows a launch. Called from the event loop: none of it may block for long."""
+
+    def hear(self, news: News) -> None:
+        """Something happened to a process."""
+        ...
+
+    def question(self, service: Service) -> bytes:
+        """A chat-completions body to ask first; it also loads what engines load at their first image only."""
+        ...
+
+    def ready(self, service: Service, first: FirstAnswer) -> None:
+        """Everything is up and the question was asked."""
+        ...
+
+
+async def launch(plan: Plan, run_dir: Path, audience: Audience) -> None:
+    """Start, ask a first question, and stay up until SIGINT, SIGTERM or SIGHUP.
 
     Whatever happens, everything started is down when this returns. Raises ServiceFailed when a process cannot be
     kept up, EngineUnavailable when an attached engine does not answer.
@@ -48,8 +73,8 @@ async def launch(
         )  # a second one changes nothing: everything is down within 10 s
     _stop_with_parent(stop)
     client = HttpClient()
-    supervisor = Supervisor(plan.config.supervisor, run_dir, SystemClock(), client, hear)
-    running = asyncio.create_task(_run(plan, run_dir, supervisor, client, ready))
+    supervisor = Supervisor(plan.config.supervisor, run_dir, SystemClock(), client, audience.hear)
+    running = asyncio.create_task(_run(plan, run_dir, supervisor, client, audience))
     stopped = asyncio.create_task(stop.wait())
     try:
         await asyncio.wait({running, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -64,7 +89,7 @@ async def launch(
 
 
 async def _run(
-    plan: Plan, run_dir: Path, supervisor: Supervisor, client: HttpClient, ready: Callable[[Service], None]
+    plan: Plan, run_dir: Path, supervisor: Supervisor, client: HttpClient, audience: Audience
 ) -> None:
     if not plan.model_name:
         plan = replace(plan, model_name=await _model_name(client, plan.engines[-1]))
@@ -72,7 +97,8 @@ async def _run(
     service.write(run_dir)
     await supervisor.start(engine_member(plan.config, run_dir, one) for one in plan.launches)
     await supervisor.start([gateway_member(plan.config, run_dir, plan.gateway_url)])
-    ready(service)
+    first = await ask(client, f"{plan.gateway_url}/v1/chat/completions", audience.question(service))
+    audience.ready(service, first)
     await supervisor.watch()
 
 
@@ -104,6 +130,20 @@ def _command(
     limits = config.supervisor
     log = run_dir / "logs" / f"{name}.log"
     return Command(name, argv, env, log, limits.log_max_bytes, limits.log_keep_files, grace_s)
+
+
+async def ask(client: HttpClient, url: str, body: bytes) -> FirstAnswer:
+    """Post one question with a long budget and read the whole answer. No trouble is raised: it is told."""
+    began = time.monotonic()
+    headers = [("content-type", "application/json"), ("x-ttft-budget-ms", str(int(FIRST_ANSWER_S * 1000)))]
+    try:
+        async with asyncio.timeout(FIRST_ANSWER_S):
+            response = await client.send("POST", url, headers, body)
+            answer = await response.read()
+    except (TransportError, TimeoutError) as error:
+        return FirstAnswer(time.monotonic() - began, str(error) or f"no answer within {FIRST_ANSWER_S:g} s")
+    refusal = "" if response.status == 200 and b"[DONE]" in answer else answer.decode(errors="replace")[:300]
+    return FirstAnswer(time.monotonic() - began, refusal)
 
 
 async def _model_name(client: HttpClient, engine: EngineEndpoint) -> str:

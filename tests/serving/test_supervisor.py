@@ -19,6 +19,8 @@ from serving.supervisor import Member, News, ServiceFailed, Supervisor, processe
 from toolkit.core.clock import SystemClock
 from toolkit.core.http.client import HttpClient
 
+pytestmark = pytest.mark.slow  # each starts processes
+
 SERVER = """
     import http.server, sys
     class Ready(http.server.BaseHTTPRequestHandler):

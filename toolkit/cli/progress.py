@@ -14,6 +14,7 @@ from typing import Any
 
 from serving.engines.process import last_lines
 from serving.engines.restart import State
+from serving.launcher import FirstAnswer
 from serving.service import Service
 from serving.supervisor import News
 from serving.topology import Plan
@@ -61,15 +62,27 @@ class Progress:
             self._waiting.add(news.name)
         self._say(news.state.value, f"{news.name}: {news.what}", name=news.name, what=news.what)
 
-    def ready(self, service: Service) -> None:
-        """An image has gone through the whole path: say how to use it."""
-        request = self._run_dir / PHOTO_REQUEST
-        request.write_text(photo_request(service.model_name), encoding="utf-8")
+    def question(self, service: Service) -> bytes:
+        """About the photo; the run folder keeps it for the curl line."""
+        request = photo_request(service.model_name)
+        with contextlib.suppress(OSError):
+            (self._run_dir / PHOTO_REQUEST).write_text(request, encoding="utf-8")
+        return request.encode()
+
+    def ready(self, service: Service, first: FirstAnswer) -> None:
+        """Say where everything is and how to use it."""
+        after_s = time.monotonic() - self._began
         if self._as_json:
-            engines = {engine.name: engine.url for engine in service.engines}
-            self._say("service_ready", "", url=service.gateway_url, engines=engines, model=service.model_name)
+            self._say(
+                "service_ready",
+                "",
+                url=service.gateway_url,
+                engines={engine.name: engine.url for engine in service.engines},
+                model=service.model_name,
+                photo={"took_s": round(first.took_s, 3), "refusal": first.refusal},
+            )
         else:
-            self._print(banner(service, self._run_dir, request, time.monotonic() - self._began))
+            self._print(banner(service, self._run_dir, first, after_s))
 
     def _remind(self) -> None:
         while not self._over.wait(REMIND_S):
@@ -105,18 +118,22 @@ def photo_request(model: str) -> str:
     )
 
 
-def banner(service: Service, run_dir: Path, request: Path, after_s: float) -> str:
+def banner(service: Service, run_dir: Path, first: FirstAnswer, after_s: float) -> str:
     """Where everything is and what to do next."""
     engines = "\n".join(f"  {engine.name:<11} {engine.url}" for engine in service.engines)
+    photo = f"a photo was answered in {first.took_s:.1f} s"
+    if first.refusal:
+        photo = f"a photo was NOT answered: {first.refusal}"
+    request = shlex.quote(str(run_dir / PHOTO_REQUEST))
     return f"""
-Ready after {after_s:.0f} s: an image has gone through the whole path.
+Ready after {after_s:.0f} s; {photo}.
 
   gateway     {service.gateway_url}/v1      model {service.model_name}
 {engines}
   run folder  {run_dir}   (logs/, journal/, service.json)
 
 Ask about a photo:
-  curl -N {service.gateway_url}/v1/chat/completions -H 'Content-Type: application/json' -d @{shlex.quote(str(request))}
+  curl -N {service.gateway_url}/v1/chat/completions -H 'Content-Type: application/json' -d @{request}
 
 Next: toolkit bench --profile smoke        Stop: Ctrl-C
 """

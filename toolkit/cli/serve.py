@@ -66,7 +66,7 @@ def run(planned: "Plan", *, as_json: bool) -> None:
 
     folder = new_run_folder(planned.config.runs_dir, f"{datetime.now().astimezone():%Y%m%d-%H%M%S}")
     with Progress(planned, folder, as_json=as_json) as progress:
-        asyncio.run(launch(planned, folder, progress.hear, progress.ready))
+        asyncio.run(launch(planned, folder, progress))
 
 
 def given(**values: Any) -> dict[str, Any]:

@@ -15,6 +15,8 @@ import pytest
 
 from serving.engines.process import GUARD
 
+pytestmark = pytest.mark.slow  # each starts processes
+
 PATIENCE_S = 20.0  # nothing here takes this long; a test that waits for it has failed
 
 
