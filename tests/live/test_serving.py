@@ -115,7 +115,7 @@ def test_the_record_of_a_request_holds_each_hop(running):
         line[name] for name in ("body_read", "prepared", "admitted", "dispatched", "first_token", "ended")
     ]
     assert marks == sorted(marks)
-    assert (image["width"], image["height"], image["format"]) == (640, 427, "JPEG")
+    assert (image["width"], image["height"], image["format"]) == (640, 427, "jpeg")
     assert image["tokens"] == answer.json()["usage"]["prompt_tokens_details"]["image_tokens"]
 
 

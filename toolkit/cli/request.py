@@ -22,7 +22,6 @@ def request(
     Example: toolkit request last
     """
     from serving.trace import find, render
-    from toolkit.cli.console import console
 
     sample = find(run / "journal", request_id)
     if json_out:
@@ -30,4 +29,4 @@ def request(
 
         typer.echo(orjson.dumps(sample.to_dict(), option=orjson.OPT_INDENT_2).decode())
         return
-    console().print(render(sample), highlight=False)
+    typer.echo(render(sample))
