@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import orjson
 
@@ -93,10 +93,12 @@ async def _run(
 ) -> None:
     if not plan.model_name:
         plan = replace(plan, model_name=await _model_name(client, plan.engines[-1]))
+    if not plan.model_path:
+        plan = replace(plan, model_path=await _model_folder(client, plan.engines[-1]))
     service = plan.service()
     service.write(run_dir)
-    await supervisor.start(engine_member(plan.config, run_dir, one) for one in plan.launches)
-    await supervisor.start([gateway_member(plan.config, run_dir, plan.gateway_url)])
+    engines = [engine_member(plan.config, run_dir, one) for one in plan.launches]
+    await supervisor.start([*engines, gateway_member(plan.config, run_dir, plan.gateway_url)])
     first = await ask(client, f"{plan.gateway_url}/v1/chat/completions", audience.question(service))
     audience.ready(service, first)
     await supervisor.watch()
@@ -148,16 +150,34 @@ async def ask(client: HttpClient, url: str, body: bytes) -> FirstAnswer:
 
 async def _model_name(client: HttpClient, engine: EngineEndpoint) -> str:
     """What an attached engine serves, by its own model list."""
+    document = await _asked(client, engine, "/v1/models")
     try:
-        async with asyncio.timeout(ENGINE_ANSWER_S):
-            response = await client.send("GET", f"{engine.url}/v1/models")
-            document = orjson.loads(await response.read())
         return str(document["data"][0]["id"])
-    except (TransportError, TimeoutError) as error:
-        raise EngineUnavailable(f"{engine.name} at {engine.url} does not answer: {error}.") from error
-    except (ValueError, LookupError, TypeError) as error:
+    except (LookupError, TypeError) as error:
         raise EngineUnavailable(
             f"{engine.name} at {engine.url} has no model list: is it an SGLang server?"
+        ) from error
+
+
+async def _model_folder(client: HttpClient, engine: EngineEndpoint) -> str:
+    """Where an attached engine's model is, if that folder is on this machine too; else empty."""
+    document = await _asked(client, engine, "/model_info")
+    path = document.get("model_path") if isinstance(document, dict) else None
+    here = isinstance(path, str) and await asyncio.to_thread((Path(path) / "config.json").is_file)
+    return str(path) if here else ""
+
+
+async def _asked(client: HttpClient, engine: EngineEndpoint, path: str) -> Any:
+    """A JSON page of an attached engine. Raises EngineUnavailable."""
+    try:
+        async with asyncio.timeout(ENGINE_ANSWER_S):
+            response = await client.send("GET", f"{engine.url}{path}")
+            return orjson.loads(await response.read())
+    except (TransportError, TimeoutError) as error:
+        raise EngineUnavailable(f"{engine.name} at {engine.url} does not answer: {error}.") from error
+    except ValueError as error:
+        raise EngineUnavailable(
+            f"{engine.name} at {engine.url}{path} did not answer JSON: is it an SGLang server?"
         ) from error
 
 

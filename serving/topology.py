@@ -56,7 +56,7 @@ class Plan:
 def plan(config: ServeConfig, *, dry: bool = False) -> Plan:
     """Decide everything; builds the tiny model if it is needed and not there, unless `dry`.
 
-    With `dry` a missing engine environment or GPU is no error: the commands can be read on a laptop.
+    With `dry` a missing engine environment, GPU or model is no error: the commands can be read on a laptop.
     Raises UsageFault and EnvironmentFault, each before anything is started.
     """
     port = config.gateway.port or free_ports(config.gateway.host, 1)[0]
@@ -138,7 +138,7 @@ def model_folder(path: str) -> Path:
 
 def _model(config: ServeConfig, host: Host, *, dry: bool) -> str:
     if config.model.path:
-        return str(model_folder(config.model.path))
+        return config.model.path if dry else str(model_folder(config.model.path))
     if host.gpu:
         raise UsageFault(
             "No model is named: on GPUs use --model DIR. (The tiny one is for machines without a GPU.)"
