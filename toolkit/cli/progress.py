@@ -12,7 +12,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from serving.engines.process import last_lines
 from serving.engines.restart import State
 from serving.launcher import FirstAnswer
 from serving.service import Service
@@ -86,9 +85,13 @@ class Progress:
 
     def _remind(self) -> None:
         while not self._over.wait(REMIND_S):
-            for name in sorted(self._waiting):
-                line = (last_lines(self._run_dir / "logs" / f"{name}.log", 1) or [""])[0]
-                self._say("waiting", f"{name}: not ready yet; its log says: {line[:100]}", name=name)
+            waiting = sorted(self._waiting)
+            engines = [name for name in waiting if name != "gateway"]
+            if engines:
+                what = f"waiting for {', '.join(engines)}: SGLang is importing and loading; see {self._run_dir}/logs"
+                self._say("waiting", what, names=waiting)
+            elif waiting:
+                self._say("waiting", "waiting for the first image to go through a pair", names=waiting)
 
     def _say(self, event: str, text: str, **fields: Any) -> None:
         after_s = time.monotonic() - self._began
