@@ -4,7 +4,9 @@ import base64
 import contextlib
 import importlib.resources
 import json
+import os
 import shlex
+import shutil
 import sys
 import threading
 import time
@@ -138,5 +140,14 @@ Ready after {after_s:.0f} s; {photo}.
 Ask about a photo:
   curl -N {service.gateway_url}/v1/chat/completions -H 'Content-Type: application/json' -d @{request}
 
-Next: toolkit bench --profile smoke        Stop: Ctrl-C
+Next: {own_command()} bench --profile smoke        Stop: Ctrl-C
 """
+
+
+def own_command() -> str:
+    """How to call this program from here: by name where the PATH finds it, else by its path."""
+    own = Path(sys.argv[0])
+    found = shutil.which(own.name)
+    if found is not None and Path(found).resolve() == own.resolve():
+        return own.name
+    return shlex.quote(os.path.relpath(own))
