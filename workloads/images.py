@@ -1,4 +1,5 @@
-"""Pictures from recipes: synthetic natural-like scenes and crops of two real photographs, as JPEG bytes.
+"""Pictures from recipes: natural-like scenes, text-like pages and crops of two real photographs, as JPEG bytes; and
+files as they are.
 
 Photographs have a 1/f amplitude spectrum and neighbouring colours that go together; independent noise per pixel has
 neither, and its JPEG is nearly five times as large, which would make every upload and decode figure a worst case.
@@ -7,14 +8,19 @@ regions as leaves and sky have. The field repeats seamlessly (an inverse FFT doe
 for its shapes and a tiled one for its detail: no FFT ever grows beyond 512 pixels a side.
 """
 
+import hashlib
 import io
+import textwrap
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from PIL import Image
+from PIL import Image, ImageDraw, ImageFont
 
+from toolkit.core.errors import UsageFault
 from toolkit.core.plan import ImageRecipe
+from workloads.texts import compose_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,14 +28,21 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float32]
 
+HEADINGS = ("Report of the week", "Minutes of the meeting", "Terms of delivery", "Notes on the inspection")
 FIELDS = (64, 512)  # smallest and largest side of a field, pixels
 ROUGHNESS = 0.6  # with it a scene at quality 85 takes 1.4 to 2 bits per pixel, as the photographs do
 DETAIL_FROM = 16  # cycles per field from which the tiled copy, not the stretched one, carries the spectrum
 
 
 def encode(recipe: ImageRecipe) -> bytes:
-    """The recipe's picture as JPEG; the same recipe gives the same bytes with the same numpy and Pillow."""
-    pixels = _scene(recipe) if recipe.source == "natural" else _photograph(recipe)
+    """The recipe's picture as JPEG; the same recipe gives the same bytes with the same numpy and Pillow.
+
+    A file's bytes are the file's. Raises UsageFault when it is not the one that was planned any more.
+    """
+    if recipe.source == "file":
+        return _file(recipe)
+    drawn = {"natural": _scene, "page": _page}.get(recipe.source, _photograph)
+    pixels = drawn(recipe)
     out = io.BytesIO()
     pixels.save(out, "JPEG", quality=recipe.quality)
     return out.getvalue()
@@ -70,6 +83,47 @@ def _photograph(recipe: ImageRecipe) -> Image.Image:
     detail = _detail(_spectrum(rng, FIELDS[1])) * np.float32(8)
     grain = np.asarray(light, dtype=np.float32) + _tile(detail, recipe.width, recipe.height)
     return Image.merge("YCbCr", [Image.fromarray(_bytes(grain)), *chroma])
+
+
+def _page(recipe: ImageRecipe) -> Image.Image:
+    """Lines of dark words on paper, with headings and paragraphs: sharp edges, as scans and screenshots have."""
+    import numpy as np
+
+    rng = np.random.default_rng(recipe.seed)
+    width, height = recipe.width, recipe.height
+    paper = tuple(int(shade) for shade in rng.integers(236, 256, 3))
+    page = Image.new("RGB", (width, height), paper)
+    draw = ImageDraw.Draw(page)
+    size = max(8, round(min(width, height) * float(rng.uniform(0.018, 0.03))))
+    margin = min(width, height) // 16
+    line = round(_font(size).getbbox("Hxg")[3])
+    per_line = max(1, int((width - 2 * margin) / (size * 0.5)))
+    top = margin
+    while top < height - margin:
+        heading = float(rng.random()) < 0.25
+        words = compose_text(HEADINGS, 12 if heading else int(rng.integers(40, 160)), rng)
+        for text in textwrap.wrap(words, per_line // 2 if heading else per_line)[: 1 if heading else None]:
+            if top >= height - margin:
+                break
+            draw.text((margin, top), text, fill=(20, 22, 28), font=_font(size * 3 // 2 if heading else size))
+            top += round(line * (2.0 if heading else 1.25))
+        top += line
+    return page
+
+
+@cache
+def _font(size: int) -> ImageFont.FreeTypeFont | ImageFont.ImageFont:
+    return ImageFont.load_default(size)
+
+
+def _file(recipe: ImageRecipe) -> bytes:
+    try:
+        data = Path(recipe.file).read_bytes()
+    except OSError as error:
+        raise UsageFault(f"{recipe.file}: cannot be read ({error.strerror}).") from error
+    if hashlib.sha256(data).hexdigest() != recipe.sha256:
+        raise UsageFault(f"{recipe.file}: not the image that was planned (its SHA-256 has changed).")
+    return data
 
 
 @cache

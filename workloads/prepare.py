@@ -2,7 +2,9 @@
 that request and the reading of every other open stream."""
 
 import os
-from collections.abc import Callable, Mapping
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -11,7 +13,9 @@ import orjson
 import pybase64
 
 from toolkit.core.errors import UsageFault
-from toolkit.core.plan import Plan, PlannedRequest
+from toolkit.core.plan import ImageRecipe, Plan, PlannedRequest
+from toolkit.core.sample import SloClass
+from workloads.compose import reply_to
 from workloads.images import encode
 
 
@@ -38,8 +42,9 @@ def prepare(
     """
     prepared: list[Prepared] = []
     total_bytes = 0
+    write = _Writer(plan, model, extra_body, api_key)
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        pending = [pool.submit(_prepare, request, model, extra_body, api_key) for request in plan.requests]
+        pending = [pool.submit(write, request) for request in plan.requests]
         try:
             for future in pending:
                 prepared.append(future.result())
@@ -57,16 +62,27 @@ def prepare(
 
 
 def chat_body(
-    request: PlannedRequest, images: tuple[bytes, ...], model: str, extra_body: Mapping[str, Any]
+    request: PlannedRequest,
+    images: Sequence[str],
+    model: str,
+    extra_body: Mapping[str, Any],
+    history: Sequence[tuple[str, str]] = (),
 ) -> dict[str, Any]:
-    """The OpenAI chat-completions body; images (JPEG) go before the text, as data URIs."""
+    """The OpenAI chat-completions body. images: URLs, data URIs among them, which go before the text.
+
+    history: (asked, answered) of the turns before. They carry text alone: what they showed is not sent again.
+    """
     content: str | list[dict[str, Any]] = request.text
     if images:
-        content = [{"type": "image_url", "image_url": {"url": _data_uri(image)}} for image in images]
+        content = [{"type": "image_url", "image_url": {"url": url}} for url in images]
         content.append({"type": "text", "text": request.text})
+    messages: list[dict[str, Any]] = []
+    for asked, answered in history:
+        messages.append({"role": "user", "content": asked})
+        messages.append({"role": "assistant", "content": answered})
     body: dict[str, Any] = {
         "model": model,
-        "messages": [{"role": "user", "content": content}],
+        "messages": [*messages, {"role": "user", "content": content}],
         "max_tokens": request.max_tokens,
         "stream": request.stream,
     }
@@ -75,11 +91,59 @@ def chat_body(
     return {**body, **extra_body}
 
 
-def _prepare(request: PlannedRequest, model: str, extra_body: Mapping[str, Any], api_key: str) -> Prepared:
-    images = tuple(encode(recipe) for recipe in request.images)
-    headers = [("content-type", "application/json"), ("x-slo-class", request.slo_class.value)]
-    headers.extend(authorization(api_key))
-    return Prepared(request, tuple(headers), orjson.dumps(chat_body(request, images, model, extra_body)))
+def image_url(images_url: str, request: int, number: int) -> str:
+    """Where the image server has image `number` of that request."""
+    return f"{images_url}/{request}/{number}"
+
+
+class _Writer:
+    """Writes requests of one plan. Called from several threads at once."""
+
+    def __init__(self, plan: Plan, model: str, extra_body: Mapping[str, Any], api_key: str) -> None:
+        self._plan = plan
+        self._model = model
+        self._extra_body = extra_body
+        headers = (("content-type", "application/json"), *authorization(api_key))
+        self._headers = {slo: (*headers, ("x-slo-class", slo.value)) for slo in SloClass}
+        self._turns: defaultdict[str, list[PlannedRequest]] = defaultdict(list)
+        for request in plan.requests:
+            if request.conversation:
+                self._turns[request.conversation].append(request)
+        seen = Counter(image for request in plan.requests for image in request.images)
+        # An image that comes again is encoded by whoever needs it first; the others wait for the lock, not for luck.
+        self._again = {recipe: _Once(recipe) for recipe, times in seen.items() if times > 1}
+
+    def __call__(self, request: PlannedRequest) -> Prepared:
+        body = chat_body(
+            request, self._images(request), self._model, self._extra_body, self._history(request)
+        )
+        return Prepared(request, self._headers[request.slo_class], orjson.dumps(body))
+
+    def _images(self, request: PlannedRequest) -> list[str]:
+        if self._plan.images_url:
+            return [image_url(self._plan.images_url, request.index, n) for n in range(len(request.images))]
+        return [
+            self._again[recipe].uri() if recipe in self._again else _data_uri(encode(recipe))
+            for recipe in request.images
+        ]
+
+    def _history(self, request: PlannedRequest) -> list[tuple[str, str]]:
+        earlier = self._turns.get(request.conversation, [])
+        return [(t.text, reply_to(t, self._plan.seed)) for t in earlier if t.turn < request.turn]
+
+
+class _Once:
+    """One image's data URI, made at the first call."""
+
+    def __init__(self, recipe: ImageRecipe) -> None:
+        self._recipe = recipe
+        self._lock = threading.Lock()
+        self._uri = ""
+
+    def uri(self) -> str:
+        with self._lock:
+            self._uri = self._uri or _data_uri(encode(self._recipe))
+            return self._uri
 
 
 def authorization(api_key: str) -> tuple[tuple[str, str], ...]:
@@ -87,5 +151,12 @@ def authorization(api_key: str) -> tuple[tuple[str, str], ...]:
     return (("authorization", f"Bearer {api_key}"),) if api_key else ()
 
 
-def _data_uri(jpeg: bytes) -> str:
-    return "data:image/jpeg;base64," + pybase64.b64encode(jpeg).decode("ascii")
+def media_type(image: bytes) -> str:
+    """By the first bytes: PNG, WebP, else JPEG."""
+    if image.startswith(b"\x89PNG"):
+        return "image/png"
+    return "image/webp" if image[8:12] == b"WEBP" else "image/jpeg"
+
+
+def _data_uri(image: bytes) -> str:
+    return f"data:{media_type(image)};base64," + pybase64.b64encode(image).decode("ascii")

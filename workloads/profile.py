@@ -12,21 +12,11 @@ from toolkit.core.config import Section, merge, read_toml, validate
 from toolkit.core.errors import UsageFault
 from toolkit.core.sample import SloClass, WorkloadClass
 from toolkit.core.slo import DEFAULT_SLOS, Slo
+from workloads.distributions import Numbers
+from workloads.shape import Closed, ImageServer, Pattern, Phase, Sessions, Stretch, Trace, phases_s, stretches
 
 SUFFIX = ".toml"
-
-
-class Span(Section):
-    """A whole number drawn uniformly from min to max, both included."""
-
-    min: int = Field(ge=0)
-    max: int = Field(ge=0)
-
-    @model_validator(mode="after")
-    def _ordered(self) -> "Span":
-        if self.max < self.min:
-            raise ValueError(f"max {self.max} is under min {self.min}")
-        return self
+MIX = ("classes", "clients")  # what `classes_from` takes from another profile
 
 
 class ClassMix(Section):
@@ -36,11 +26,15 @@ class ClassMix(Section):
     slo_class: SloClass = Field(
         SloClass.STANDARD, description="What these requests are promised; sent as x-slo-class."
     )
-    text_tokens: Span = Field(
-        Span(min=16, max=160), description="Prompt length in estimated tokens (4 characters each)."
+    lengths: Literal["own", "clients"] = Field(
+        "own",
+        description="Where lengths and counts come from: own, the tables below; clients, the profile's [clients].",
     )
-    max_tokens: Span = Field(Span(min=8, max=32), description="max_tokens of a request.")
-    images: Span = Field(Span(min=0, max=0), description="Images per request.")
+    text_tokens: Numbers = Field(
+        Numbers(min=16, max=160), description="Prompt length in estimated tokens (4 characters each)."
+    )
+    max_tokens: Numbers = Field(Numbers(min=8, max=32), description="max_tokens of a request.")
+    images: Numbers = Field(Numbers(min=0, max=0), description="Images per request.")
     sizes: tuple[tuple[int, int], ...] = Field(
         (), description="[width, height] of an image, each equally likely."
     )
@@ -50,13 +44,29 @@ class ClassMix(Section):
         le=1,
         description="Share of images cut from real photographs; the rest are synthetic scenes.",
     )
+    page_share: float = Field(
+        0.0, ge=0, le=1, description="Share of images that are text-like pages, as scans and screenshots are."
+    )
+    folder: str = Field(
+        "",
+        description="A folder of JPEG, PNG or WebP files to send as they are, instead of images made here.",
+    )
+    repeat_share: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="Share of images taken from a small pool, so that the same bytes come again.",
+    )
+    repeat_pool: int = Field(16, ge=1, description="Different images in that pool.")
 
     @model_validator(mode="after")
     def _images_have_sizes(self) -> "ClassMix":
-        if self.images.max and not self.sizes:
+        if self.lengths == "own" and self.images.largest and not (self.sizes or self.folder):
             raise ValueError("a class with images needs sizes, as [[640, 480]]")
         if any(side < 1 for size in self.sizes for side in size):
             raise ValueError("a side of an image is at least 1 pixel")
+        if self.photo_share + self.page_share > 1:
+            raise ValueError("photo_share and page_share pass 1 together")
         return self
 
 
@@ -78,6 +88,16 @@ class Classes(Section):
         """The classes that are asked, always in the same order."""
         found = {WorkloadClass(name): getattr(self, name) for name in type(self).model_fields}
         return {name: mix for name, mix in found.items() if mix is not None}
+
+
+class Clients(Section):
+    """Clients of a real service, for the classes whose lengths come from them."""
+
+    folder: str = Field("servegen-mm-image", description="A ServeGen folder, or the name of a built-in one.")
+    window_s: float = Field(
+        43_200.0, ge=0, description="Which part of the recorded day, by the second at which it begins."
+    )
+    max_images: int = Field(16, ge=1, description="Most images of a request; more are not drawn.")
 
 
 class SloLimits(Section):
@@ -106,13 +126,32 @@ class Promises(Section):
         return {name: getattr(self, name.value).slo() for name in SloClass}
 
 
+Arrival = Literal["constant", "poisson", "gamma", "on_off", "mmpp", "trace", "closed"]
+
+
 class Profile(Section):
     """A whole workload before any draw is made."""
 
     name: str = Field(min_length=1, description="Shown in the report.")
-    duration_s: float = Field(60.0, gt=0, description="Length of the offered window, seconds.")
-    rate: float = Field(1.5, gt=0, description="Requests per second, on average.")
-    arrival: Literal["constant", "poisson"] = Field("poisson", description="Spacing of the arrivals.")
+    duration_s: float = Field(
+        60.0,
+        gt=0,
+        description="Length of the offered window, seconds. With phases: their sum; less cuts them.",
+    )
+    rate: float = Field(
+        1.5,
+        gt=0,
+        description="Requests per second, on average; the peak, for phases that name a share of it. A trace has its own.",
+    )
+    arrival: Arrival = Field(
+        "poisson",
+        description="Spacing of the arrivals. trace: as recorded ([trace]). closed: no times, a new request when one "
+        "ends ([closed]); such a load slows down with the server and hides its delays.",
+    )
+    pattern: Pattern = Pattern()
+    trace: Trace | None = None
+    closed: Closed | None = None
+    phases: tuple[Phase, ...] = Field((), description="Stretches of different rates, one after another.")
     seed: int = Field(1, ge=0, description="The same seed gives the same plan.")
     stream: bool = Field(
         True, description="Ask for streamed answers. Without streaming the first token is the whole answer."
@@ -125,8 +164,46 @@ class Profile(Section):
     extra_body: dict[str, Any] = Field(
         default_factory=dict, description="Further fields of every request body, as temperature."
     )
+    origin: Literal["inline", "url"] = Field(
+        "inline",
+        description="How images travel: inside the body, or as URLs of a server that the run starts on loopback.",
+    )
+    image_server: ImageServer = ImageServer()
+    sessions: Sessions | None = None
+    plan: str = Field("", description="A recorded plan.json to repeat exactly; nothing is drawn then.")
     classes: Classes
+    clients: Clients | None = None
     slo: Promises = Promises()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _duration_of_phases(cls, tables: Any) -> Any:
+        if isinstance(tables, dict) and tables.get("phases") and "duration_s" not in tables:
+            try:
+                return {**tables, "duration_s": phases_s(tables["phases"])}
+            except (TypeError, KeyError, ValueError, AttributeError):
+                return tables  # the phases' own validation says what is wrong
+        return tables
+
+    @model_validator(mode="after")
+    def _whole(self) -> "Profile":
+        for kind, section in (("trace", self.trace), ("closed", self.closed)):
+            if (self.arrival == kind) != (section is not None):
+                raise ValueError(f'arrival = "{kind}" and the table [{kind}] go together')
+            if self.arrival == kind and self.phases:
+                raise ValueError(f'arrival = "{kind}" has no phases')
+        if self.phases and self.duration_s > phases_s(self.phases) + 1e-6:
+            raise ValueError(f"the phases last {phases_s(self.phases):g} s, less than duration_s")
+        if self.arrival == "closed" and self.sessions is not None:
+            raise ValueError("sessions need arrival times")
+        lent = [name.value for name, mix in self.classes.present().items() if mix.lengths == "clients"]
+        if lent and self.clients is None:
+            raise ValueError(f"{', '.join(lent)}: lengths from clients need the table [clients]")
+        return self
+
+    def stretches(self) -> tuple[Stretch, ...]:
+        """The rate over the window, piece by piece; one piece without phases."""
+        return stretches(self.phases, self.rate, self.duration_s)
 
 
 def load_profile(name: str, overrides: Mapping[str, Any] | None = None) -> Profile:
@@ -134,6 +211,16 @@ def load_profile(name: str, overrides: Mapping[str, Any] | None = None) -> Profi
 
     Raises UsageFault for an unknown name, an unreadable file or a mistake in it.
     """
+    tables, source = _tables(name, ())
+    return validate(Profile, merge(tables, overrides or {}), source)
+
+
+def _tables(name: str, asked_by: tuple[str, ...]) -> tuple[dict[str, Any], str]:
+    """The profile's tables, with the mix of another one written in where it says `classes_from`."""
+    if name in asked_by:
+        raise UsageFault(
+            f"profile {name!r} takes its classes from itself ({' -> '.join((*asked_by, name))})."
+        )
     if name.endswith(SUFFIX) or "/" in name:
         tables, source = read_toml(Path(name)), name
     else:
@@ -144,7 +231,11 @@ def load_profile(name: str, overrides: Mapping[str, Any] | None = None) -> Profi
             )
         with resources.as_file(built_in) as path:
             tables, source = read_toml(path), f"profile {name}"
-    return validate(Profile, merge(tables, overrides or {}), source)
+    lender = tables.pop("classes_from", None)
+    if lender is not None:
+        lent, _ = _tables(str(lender), (*asked_by, name))
+        tables = merge({key: lent[key] for key in MIX if key in lent}, tables)
+    return tables, source
 
 
 def built_in_profiles() -> list[str]:
@@ -166,12 +257,21 @@ def to_toml(profile: Profile) -> str:
 def _write_table(table: Mapping[str, Any], path: tuple[str, ...], lines: list[str]) -> None:
     # json's strings, numbers, booleans and lists are TOML's too; only tables are written differently.
     for key, value in table.items():
-        if not isinstance(value, dict):
+        if not isinstance(value, dict) and not _is_tables(value):
             lines.append(f"{_key(key)} = {json.dumps(value)}")
     for key, value in table.items():
+        dotted = ".".join(_key(part) for part in (*path, key))
         if isinstance(value, dict):
-            lines.extend(("", f"[{'.'.join(_key(part) for part in (*path, key))}]"))
+            lines.extend(("", f"[{dotted}]"))
             _write_table(value, (*path, key), lines)
+        elif _is_tables(value):
+            for item in value:
+                lines.extend(("", f"[[{dotted}]]"))
+                _write_table(item, (*path, key), lines)
+
+
+def _is_tables(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in value)
 
 
 def _key(name: str) -> str:

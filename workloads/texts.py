@@ -7,10 +7,16 @@ differently, and a report gives its count (usage.prompt_tokens).
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from toolkit.core.classify import tokens_in
+from toolkit.core.seed import Seeds
+
 if TYPE_CHECKING:
     import numpy as np
 
 CHARACTERS_PER_TOKEN = 4
+LONGEST_SENTENCE_TOKENS = 32
+SHORTEST_SENTENCE_TOKENS = 10
+BLOCK_TOKENS = 512  # of Mooncake's traces
 
 TEXT_ASKS = (
     "Summarise the notes below in two sentences.",
@@ -31,6 +37,12 @@ IMAGES_ASKS = (
     "Which of these pictures fits the description below best?",
     "Describe each image in turn, then what they have in common.",
     "Put these images in the order in which they were taken.",
+)
+REPLIES = (
+    "Here is what I can tell.",
+    "In short:",
+    "That depends on a few things.",
+    "Let me go through it step by step.",
 )
 
 _WHO = (
@@ -64,6 +76,7 @@ _WHEN = (
     "twice",
 )
 _THEN = ("and the cause is still not known.", "and nobody was hurt.", "so the delivery was late.", "but the label was missing.", "which saved an hour.", "and wrote a short note about it.")  # fmt: skip
+_WORDS = (_WHO, _DID, _WHAT, _WHEN, _THEN)
 
 
 def estimate_tokens(text: str) -> int:
@@ -71,19 +84,32 @@ def estimate_tokens(text: str) -> int:
     return max(1, -(-len(text) // CHARACTERS_PER_TOKEN))
 
 
+def class_tokens(tokens: int) -> int:
+    """What the class rule counts for a text of that many estimated tokens: it takes three bytes for a token."""
+    return tokens_in(tokens * CHARACTERS_PER_TOKEN)
+
+
 def compose_text(asks: Sequence[str], tokens: int, rng: "np.random.Generator") -> str:
     """A prompt of about `tokens` estimated tokens (never over, but for an instruction that is longer alone)."""
-    text = _pick(asks, rng)
-    while True:
-        longer = f"{text} {_sentence(rng)}"
-        if estimate_tokens(longer) > tokens:
-            return text
-        text = longer
+    parts = [asks[int(rng.integers(len(asks)))]]
+    left = tokens * CHARACTERS_PER_TOKEN - len(parts[0])
+    for picks in rng.integers(
+        0, 1 << 30, size=(tokens // SHORTEST_SENTENCE_TOKENS + 1, len(_WORDS))
+    ).tolist():
+        sentence = " ".join(words[pick % len(words)] for words, pick in zip(_WORDS, picks, strict=True))
+        left -= 1 + len(sentence)
+        if left < 0:
+            break
+        parts.append(sentence)
+    return " ".join(parts)
 
 
-def _sentence(rng: "np.random.Generator") -> str:
-    return " ".join(_pick(words, rng) for words in (_WHO, _DID, _WHAT, _WHEN, _THEN))
-
-
-def _pick(choices: Sequence[str], rng: "np.random.Generator") -> str:
-    return choices[int(rng.integers(len(choices)))]
+def compose_blocks(blocks: Sequence[int], tokens: int, seeds: Seeds) -> str:
+    """A prompt whose every block of 512 tokens is told by its id: prompts that share ids share a prefix of their text."""
+    text = "".join(
+        compose_text(_WHO, BLOCK_TOKENS, seeds.rng(f"block/{block}")).ljust(
+            BLOCK_TOKENS * CHARACTERS_PER_TOKEN
+        )
+        for block in blocks
+    )
+    return text[: max(1, tokens) * CHARACTERS_PER_TOKEN]

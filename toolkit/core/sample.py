@@ -6,7 +6,7 @@ from typing import Any
 
 
 class WorkloadClass(StrEnum):
-    """What is asked. A total rule: every request has exactly one (serving/access/classify.py)."""
+    """What is asked. A total rule: every request has exactly one (toolkit/core/classify.py)."""
 
     TEXT_ONLY = "text_only"
     IMAGE_SHORT = "image_short"

@@ -12,8 +12,8 @@ from toolkit.core.sample import WorkloadClass
     [
         ([], 0, "text_only"),
         ([], 9999, "text_only"),
-        ([(336, 336)], 1024, "image_short"),
-        ([(336, 336)], 1025, "multi_image_long"),
+        ([(336, 336)], 2047, "image_short"),
+        ([(336, 336)], 2048, "multi_image_long"),
         ([(336, 336)] * 2, 10, "multi_image_long"),
         ([(2000, 2000)], 10, "high_res"),
         ([(2000, 1999)], 10, "image_short"),

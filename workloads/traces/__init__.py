@@ -1,0 +1,1 @@
+"""Public traces as streams of records: one reader per format, each streamed, each naming the line it cannot read."""
