@@ -1,0 +1,90 @@
+"""The least of HTTP that the stand-in needs, over ASGI: a request with its body, an answer in pieces, an end of the client."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from typing import Any
+from urllib.parse import parse_qs
+
+import orjson
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
+MARK = (b"x-simulated", b"1")
+JSON = "application/json"
+
+
+class Gone(Exception):
+    """The client closed."""
+
+
+class Call:
+    """One request and its answer. status: what was answered, 0 before."""
+
+    def __init__(self, scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.status = 0
+        self._query = scope["query_string"]
+        self._receive = receive
+        self._send = send
+
+    def query(self, name: str) -> str | None:
+        values = parse_qs(self._query.decode("latin-1")).get(name)
+        return values[0] if values else None
+
+    async def body(self) -> bytes:
+        """Raises Gone."""
+        pieces: list[bytes] = []
+        more = True
+        while more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise Gone
+            pieces.append(message.get("body", b""))
+            more = bool(message.get("more_body", False))
+        return b"".join(pieces)
+
+    async def answer(self, status: int, body: bytes = b"", content_type: str = "") -> None:
+        await self._head(status, [(b"content-length", str(len(body)).encode())], content_type)
+        await self._send({"type": "http.response.body", "body": body})
+
+    async def json(self, document: object, status: int = 200) -> None:
+        await self.answer(status, orjson.dumps(document), JSON)
+
+    async def begin_events(self) -> None:
+        await self._head(200, (), "text/event-stream; charset=utf-8")
+
+    async def event(self, data: bytes) -> None:
+        await self._send({"type": "http.response.body", "body": data, "more_body": True})
+
+    async def end(self) -> None:
+        await self._send({"type": "http.response.body", "body": b""})
+
+    async def gone(self) -> None:
+        """Return once the client has closed; after the body was read."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+
+    async def _head(self, status: int, headers: Sequence[tuple[bytes, bytes]], content_type: str) -> None:
+        self.status = status
+        kind = [(b"content-type", content_type.encode())] if content_type else []
+        await self._send(
+            {"type": "http.response.start", "status": status, "headers": [MARK, *kind, *headers]}
+        )
+
+
+Handler = Callable[[Call], Awaitable[None]]
+
+
+def app(handle: Handler) -> App:
+    async def asgi(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            raise RuntimeError(f"unsupported ASGI scope: {scope['type']}")
+        try:
+            await handle(Call(scope, receive, send))
+        except Gone:
+            await asyncio.sleep(0)
+
+    return asgi
