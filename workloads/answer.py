@@ -5,12 +5,13 @@ without a finish_reason: servers report trouble in mid-stream that way, and the 
 """
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 
 from toolkit.core.http.sse import EventSplitter
 
+PREFIX, SEAM, DONE = b"data: ", b"\n\ndata: ", b"[DONE]"
 ABORTS = frozenset({"abort", "error"})  # SGLang ends a request that it gave up with finish_reason "abort"
 
 
@@ -22,11 +23,26 @@ class Ending:
     message: str | None = None
 
 
+class Answer(Protocol):
+    """A body under way. Feed it every chunk, then ask for its `ending`."""
+
+    token_times: list[float]
+    finish_reason: str | None
+    usage: dict[str, Any]
+
+    def feed(self, chunk: bytes, arrived_at: float) -> None: ...
+
+    def ending(self) -> Ending: ...
+
+
 class StreamedAnswer:
-    """A text/event-stream body. Feed it every chunk, then ask for its `ending`."""
+    """A text/event-stream body."""
+
+    __slots__ = ("_events", "_fault", "_holding", "finish_reason", "token_times", "usage")
 
     def __init__(self) -> None:
         self._events = EventSplitter()
+        self._holding = False  # an event's beginning is in the splitter
         self._fault: Ending | None = None
         self.token_times: list[float] = []
         self.finish_reason: str | None = None
@@ -34,9 +50,18 @@ class StreamedAnswer:
 
     def feed(self, chunk: bytes, arrived_at: float) -> None:
         """Raises ProtocolViolation when an event passes the splitter's limit."""
+        if not self._holding and chunk.startswith(PREFIX) and chunk.endswith(b"\n\n"):
+            # What engines write, event after event: whole events of one data line each.
+            events = chunk[len(PREFIX) : -2].split(SEAM)
+            if chunk.count(b"\n") == 2 * len(events) and b"\r" not in chunk:
+                for data in events:
+                    if data and data != DONE:
+                        self._read(data, arrived_at)
+                return
         for event in self._events.feed(chunk):
-            if event.data and event.data != b"[DONE]":
+            if event.data and event.data != DONE:
                 self._read(event.data, arrived_at)
+        self._holding = bool(self._events.pending())
 
     def ending(self) -> Ending:
         """How the answer ended, once the body has."""
@@ -54,11 +79,14 @@ class StreamedAnswer:
             if "error" in chunk:
                 self._fault = self._fault or error_ending(chunk, "error_event")
                 return
-            self.usage = chunk.get("usage") or self.usage
             for choice in chunk.get("choices") or ():
-                if _bears_token(choice.get("delta") or {}):
+                delta = choice.get("delta")
+                if delta and (delta.get("content") or _bears_token(delta)):
                     self.token_times.append(arrived_at)
-                self.finish_reason = choice.get("finish_reason") or self.finish_reason
+                if choice.get("finish_reason"):
+                    self.finish_reason = choice["finish_reason"]
+            if chunk.get("usage"):
+                self.usage = chunk["usage"]
         except (ValueError, TypeError, AttributeError):
             self._fault = self._fault or Ending("bad_event", f"not a chat chunk: {data[:200]!r}")
 

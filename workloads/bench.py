@@ -32,6 +32,7 @@ from workloads.target import base_url, find_model
 PROGRESS_EVERY_S = 0.25
 SAMPLES = "samples"
 SAMPLE_QUEUE = 1_000_000  # a slow disk must not cost a record
+MAX_IDLE = 10_000  # every connection of a peak is kept: a new one costs the request that needs it
 UNLIMITED_BYTES = 1 << 62  # a run's samples are one file
 
 
@@ -124,11 +125,12 @@ async def _drive(
     profile: Profile, target: str, prepared: tuple[Prepared, ...], folder: Path, clock: Clock, hooks: Hooks
 ) -> Drive:
     journal = Journal(folder, SAMPLES, max_file_bytes=UNLIMITED_BYTES, keep_files=1, max_queued=SAMPLE_QUEUE)
-    client = HttpClient(clock=clock.monotonic)
+    client = HttpClient(clock=clock.monotonic, max_idle_per_host=MAX_IDLE)
     caller = ChatCaller(client, target, clock, profile.request_timeout_s)
+    caller.build(prepared)
     driver = Driver(
         prepared,
-        caller.ask,
+        caller,
         clock,
         profile.duration_s,
         profile.drain_s,

@@ -1,6 +1,10 @@
-"""One chat request over the wire, timed where its bytes arrive. Never raises for what a server does: it is recorded."""
+"""One chat request over the wire, timed where its bytes arrive. Never raises for what a server does: it is recorded.
+
+The answer is read in the socket's own callback: no task, future or queue stands between a token and its time.
+"""
 
 import asyncio
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import orjson
@@ -13,12 +17,13 @@ from toolkit.core.http.errors import (
     TransportError,
     Truncated,
 )
-from workloads.answer import Ending, StreamedAnswer, WholeAnswer, error_ending
+from toolkit.core.http.request import Request, build_request
+from workloads.answer import Answer, Ending, StreamedAnswer, WholeAnswer, error_ending
 from workloads.prepare import Prepared
 from workloads.record import LoadOutcome, LoadSample
 
 if TYPE_CHECKING:
-    from toolkit.core.http.client import HttpClient, Response
+    from toolkit.core.http.client import Flight, HttpClient
 
 CHAT_PATH = "/v1/chat/completions"
 MAX_ERROR_BYTES = 65_536
@@ -29,9 +34,11 @@ TRANSPORT_CODES: tuple[tuple[type[TransportError], str], ...] = (
     (ProtocolViolation, "protocol_violation"),
 )
 
+OnEnd = Callable[[LoadSample], None]
+
 
 class ChatCaller:
-    """Sends prepared requests to one target. The HTTP client belongs to the caller."""
+    """Sends prepared requests to one target. The HTTP client belongs to the caller; its clock must be `clock`."""
 
     def __init__(self, client: "HttpClient", base_url: str, clock: Clock, timeout_s: float) -> None:
         """base_url: http://host:port, without /v1. timeout_s: longest life of one request."""
@@ -39,99 +46,163 @@ class ChatCaller:
         self._url = base_url.rstrip("/") + CHAT_PATH
         self._clock = clock
         self._timeout_s = timeout_s
+        self._built: dict[int, Request] = {}  # by the identity of what was prepared
+        self._calls: set[_Call] = set()
 
-    async def ask(self, prepared: Prepared, started_at: float) -> LoadSample:
-        """Send one request now and read its answer to the end. started_at: the run's start on the clock.
+    def build(self, prepared: Iterable[Prepared]) -> None:
+        """Make the bytes of these requests now, so that nothing is composed when they are due."""
+        self._built.update({id(item): self._request(item) for item in prepared})
 
-        Cancelled by the driver when the run ends, it still returns its record (code `unfinished`).
-        """
-        call = _Call(prepared, started_at, self._clock)
-        try:
-            async with asyncio.timeout(self._timeout_s):
-                await self._exchange(call)
-        except TimeoutError:
-            call.failed(LoadOutcome.BROKEN, Ending("client_timeout", f"no end within {self._timeout_s:g} s"))
-        except TransportError as error:
-            outcome = LoadOutcome.UNSENT if isinstance(error, ConnectFailed) else LoadOutcome.BROKEN
-            call.failed(outcome, Ending(_transport_code(error), str(error)))
-        except asyncio.CancelledError:
-            call.failed(LoadOutcome.BROKEN, Ending("unfinished", "still open when the run ended"))
-        return call.sample()
+    def begin(self, prepared: Prepared, started_at: float, on_end: OnEnd) -> None:
+        """Send one request now; `on_end` gets its record once, whatever happens. started_at: the run's start."""
+        request = self._built.pop(id(prepared), None) or self._request(prepared)
+        call = _Call(prepared, started_at, self._clock, self._calls.discard, on_end)
+        self._calls.add(call)
+        call.start(self._client, request, self._timeout_s)
 
-    async def _exchange(self, call: "_Call") -> None:
-        prepared = call.prepared
-        response = await self._client.send("POST", self._url, prepared.headers, prepared.body)
-        try:
-            call.headed(response)
-            if response.status != 200:
-                call.refused(response.status, await response.read(MAX_ERROR_BYTES))
-                return
-            async for chunk, arrived_at in response.chunks():
-                call.received(chunk, arrived_at)
-            call.answered()
-        finally:
-            response.close()
+    def cut_off(self) -> None:
+        """End all open requests; each hands in its record (code `unfinished`)."""
+        for call in list(self._calls):
+            call.give_up(Ending("unfinished", "still open when the run ended"))
+
+    def _request(self, prepared: Prepared) -> Request:
+        return build_request("POST", self._url, prepared.headers, prepared.body)  # big bodies are not copied
 
 
 class _Call:
-    """The record under way."""
+    """The record under way: the sink of its own answer."""
 
-    def __init__(self, prepared: Prepared, started_at: float, clock: Clock) -> None:
-        self.prepared = prepared
+    __slots__ = (
+        "_answer",
+        "_clock",
+        "_error_body",
+        "_first_byte_at",
+        "_flight",
+        "_on_end",
+        "_on_over",
+        "_over",
+        "_prepared",
+        "_request_id",
+        "_sending",
+        "_sent_at",
+        "_started_at",
+        "_status",
+        "_timer",
+    )
+
+    def __init__(
+        self,
+        prepared: Prepared,
+        started_at: float,
+        clock: Clock,
+        on_over: "Callable[[_Call], None]",
+        on_end: OnEnd,
+    ) -> None:
+        self._prepared = prepared
         self._started_at = started_at
         self._clock = clock
-        self._sent_at = clock.monotonic()
-        self._answer = StreamedAnswer() if prepared.planned.stream else WholeAnswer()
+        self._on_over = on_over
+        self._on_end = on_end
+        self._answer: Answer = StreamedAnswer() if prepared.planned.stream else WholeAnswer()
         self._status: int | None = None
         self._request_id: str | None = None
+        self._sent_at = 0.0
         self._first_byte_at: float | None = None
-        self._outcome = LoadOutcome.COMPLETED
-        self._ending = Ending(None)
+        self._error_body = b""
+        self._flight: Flight | None = None
+        self._sending: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._over = False
 
-    def headed(self, response: "Response") -> None:
-        self._status = response.status
-        self._request_id = response.header("x-request-id")
-        self._first_byte_at = response.head_at
+    def start(self, client: "HttpClient", request: Request, timeout_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        self._sent_at = self._clock.monotonic()
+        self._timer = loop.call_later(
+            timeout_s, self.give_up, Ending("client_timeout", f"no end within {timeout_s:g} s")
+        )
+        # Ends when the request is written; connecting is what it may have to wait for.
+        self._sending = loop.create_task(self._send(client, request))
 
-    def received(self, chunk: bytes, arrived_at: float) -> None:
-        self._answer.feed(chunk, arrived_at)
-
-    def refused(self, status: int, body: bytes) -> None:
+    async def _send(self, client: "HttpClient", request: Request) -> None:
         try:
-            content = orjson.loads(body)
-        except ValueError:
-            content = None
-        self.failed(LoadOutcome.REFUSED, error_ending(content, f"http_{status}"))
+            self._flight = await client.send_to(request, self)
+        except TransportError as error:
+            self._finish(LoadOutcome.UNSENT, Ending(_transport_code(error), str(error)))
+        else:
+            if self._over:  # its end came while the last of it was written
+                self._flight.abort()
 
-    def answered(self) -> None:
-        ending = self._answer.ending()
-        if ending.code is not None:
-            self.failed(LoadOutcome.BROKEN, ending)
+    def give_up(self, ending: Ending) -> None:
+        """The generator ends it, not the server."""
+        if self._sending is not None and not self._sending.done():
+            self._sending.cancel()
+        if self._flight is not None:
+            self._flight.abort()
+        self._finish(LoadOutcome.BROKEN, ending)
 
-    def failed(self, outcome: LoadOutcome, ending: Ending) -> None:
-        self._outcome, self._ending = outcome, ending
+    # --- as a sink
 
-    def sample(self) -> LoadSample:
-        planned, usage = self.prepared.planned, self._answer.usage
-        times = tuple(at - self._started_at for at in self._answer.token_times)
+    def head(self, status: int, headers: list[tuple[str, str]], at: float) -> None:
+        self._status = status
+        self._first_byte_at = at
+        self._request_id = next((value for name, value in headers if name == "x-request-id"), None)
+
+    def data(self, chunk: bytes, at: float) -> None:
+        if self._status != 200:
+            self._error_body += chunk[: MAX_ERROR_BYTES - len(self._error_body)]
+            return
+        try:
+            self._answer.feed(chunk, at)
+        except ProtocolViolation as error:
+            self.give_up(Ending(_transport_code(error), str(error)))
+
+    def ended(self, error: TransportError | None, at: float) -> None:  # noqa: ARG002 - the record's end is ours
+        if error is not None:
+            self._finish(LoadOutcome.BROKEN, Ending(_transport_code(error), str(error)))
+        elif self._status != 200:
+            self._finish(LoadOutcome.REFUSED, _refusal(self._error_body, self._status))
+        else:
+            ending = self._answer.ending()
+            self._finish(LoadOutcome.COMPLETED if ending.code is None else LoadOutcome.BROKEN, ending)
+
+    def _finish(self, outcome: LoadOutcome, ending: Ending) -> None:
+        if self._over:
+            return
+        self._over = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._on_over(self)
+        self._on_end(self._sample(outcome, ending))
+
+    def _sample(self, outcome: LoadOutcome, ending: Ending) -> LoadSample:
+        planned, usage, start = self._prepared.planned, self._answer.usage, self._started_at
+        times = tuple([at - start for at in self._answer.token_times])
         return LoadSample(
             index=planned.index,
             workload_class=planned.workload_class,
             slo_class=planned.slo_class,
             intended_s=planned.at_s,
-            outcome=self._outcome,
-            ended_s=self._clock.monotonic() - self._started_at,
-            sent_s=self._sent_at - self._started_at,
-            first_byte_s=None if self._first_byte_at is None else self._first_byte_at - self._started_at,
+            outcome=outcome,
+            ended_s=self._clock.monotonic() - start,
+            sent_s=self._sent_at - start,
+            first_byte_s=None if self._first_byte_at is None else self._first_byte_at - start,
             token_times_s=times,
             tokens=usage.get("completion_tokens") or len(times),
             prompt_tokens=usage.get("prompt_tokens"),
             finish_reason=self._answer.finish_reason,
             status=self._status,
-            code=self._ending.code,
-            message=self._ending.message,
+            code=ending.code,
+            message=ending.message,
             request_id=self._request_id,
         )
+
+
+def _refusal(body: bytes, status: int | None) -> Ending:
+    try:
+        content = orjson.loads(body)
+    except ValueError:
+        content = None
+    return error_ending(content, f"http_{status}")
 
 
 def _transport_code(error: TransportError) -> str:

@@ -5,20 +5,31 @@ waits for an answer, so a slow server meets the load it was promised. Lateness i
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from toolkit.core.clock import Clock
+from workloads.alarm import Alarm, make_alarm
 from workloads.prepare import Prepared
 from workloads.record import LoadSample, unsent
 
 LEAD_S = (
     0.05  # between the decision to start and the run's zero, so that a request due at 0 is not late already
 )
-CANCEL_GRACE_S = 5.0  # for cancelled requests to hand in their records
+MAX_BURST = (
+    16  # requests begun in one turn of the loop: the tokens that arrived meanwhile want their times too
+)
 
-Ask = Callable[[Prepared, float], Awaitable[LoadSample]]
-Sleep = Callable[[float], Awaitable[None]]
+
+class Caller(Protocol):
+    """Who sends."""
+
+    def begin(self, prepared: Prepared, started_at: float, on_end: Callable[[LoadSample], None]) -> None:
+        """Send one request now; `on_end` gets its record once. Must not block."""
+
+    def cut_off(self) -> None:
+        """End all open requests now; each hands in its record before this returns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,29 +59,34 @@ class Driver:
     def __init__(
         self,
         prepared: Sequence[Prepared],
-        ask: Ask,
+        caller: Caller,
         clock: Clock,
         duration_s: float,
         drain_s: float,
         on_sample: Callable[[LoadSample], None] = lambda _: None,
-        sleep: Sleep = asyncio.sleep,
+        alarm: Alarm | None = None,
     ) -> None:
-        """on_sample: told of every record as it ends; must not block."""
+        """on_sample: told of every record as it ends; must not block. alarm: on the clock; default the real one."""
         self._prepared = prepared
-        self._ask = ask
+        self._caller = caller
         self._clock = clock
         self._duration_s = duration_s
         self._drain_s = drain_s
         self._on_sample = on_sample
-        self._sleep = sleep
+        self._alarm = alarm
         self._started_at = 0.0
         self._begun = 0
         self._failed = 0
-        self._bug: BaseException | None = (
-            None  # what `ask` raised: it records a server's faults, so this is ours
+        self._bug: Exception | None = (
+            None  # what the caller raised: it records a server's faults, so it is ours
         )
-        self._open: set[asyncio.Task[None]] = set()
         self._samples: list[LoadSample] = []
+        self._over = asyncio.Event()  # window and drain are
+
+    @property
+    def started_at(self) -> float:
+        """The run's zero on the clock; 0 before `run`."""
+        return self._started_at
 
     def progress(self) -> Progress:
         elapsed_s = max(0.0, self._clock.monotonic() - self._started_at) if self._started_at else 0.0
@@ -82,12 +98,15 @@ class Driver:
         When `stop` is set, nothing more is sent and open answers are cut off at once; requests that were not due yet
         are no part of the result.
         """
+        alarm = self._alarm = self._alarm or make_alarm()
         self._started_at = self._clock.monotonic() + LEAD_S
-        interrupted = not await _before(stop, self._send_all())
+        alarm.set(self._started_at, self._pace)
+        try:
+            interrupted = not await _before(stop, self._over)
+        finally:
+            alarm.close()
         window_s = min(self._duration_s, max(0.0, self._now())) if interrupted else self._duration_s
-        if not interrupted:
-            interrupted = not await _before(stop, self._drain())
-        await self._cut_off()
+        self._caller.cut_off()
         if self._bug is not None:
             raise self._bug
         recorded = {sample.index for sample in self._samples}
@@ -100,37 +119,38 @@ class Driver:
     def _now(self) -> float:
         return self._clock.monotonic() - self._started_at
 
-    async def _send_all(self) -> None:
-        for prepared in self._prepared:
-            wait_s = prepared.planned.at_s - self._now()
-            if wait_s > 0:
-                await self._sleep(wait_s)
+    def _pace(self) -> None:
+        """Begin what is due and set the alarm for what is next."""
+        prepared, assured = self._prepared, self._alarm
+        assert assured is not None
+        last = min(len(prepared), self._begun + MAX_BURST)
+        while self._begun < last and prepared[self._begun].planned.at_s <= self._now():
+            due = prepared[self._begun]
             self._begun += 1
-            task = asyncio.create_task(self._one(prepared))
-            self._open.add(task)
-            task.add_done_callback(self._reap)
-        wait_s = self._duration_s - self._now()
-        if wait_s > 0:
-            await self._sleep(wait_s)
+            try:
+                self._caller.begin(due, self._started_at, self._ended)
+            except Exception as error:
+                self._bug = error
+                self._over.set()
+                return
+        if self._begun < len(prepared):
+            assured.set(self._started_at + prepared[self._begun].planned.at_s, self._pace)
+        elif self._now() < self._duration_s:
+            assured.set(self._started_at + self._duration_s, self._pace)
+        elif not self._idle():
+            assured.set(self._started_at + self._duration_s + self._drain_s, self._over.set)
 
-    async def _one(self, prepared: Prepared) -> None:
-        self._keep(await self._ask(prepared, self._started_at))
+    def _ended(self, sample: LoadSample) -> None:
+        self._keep(sample)
+        if self._begun == len(self._prepared) and self._now() >= self._duration_s:
+            self._idle()
 
-    def _reap(self, task: "asyncio.Task[None]") -> None:
-        self._open.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            self._bug = self._bug or task.exception()
-
-    async def _drain(self) -> None:
-        if self._open:
-            await asyncio.wait(set(self._open), timeout=self._drain_s)
-
-    async def _cut_off(self) -> None:
-        left = set(self._open)
-        for task in left:
-            task.cancel()
-        if left:
-            await asyncio.wait(left, timeout=CANCEL_GRACE_S)
+    def _idle(self) -> bool:
+        """Whether no answer is open after the window; then the run is over."""
+        if len(self._samples) < self._begun:
+            return False
+        self._over.set()
+        return True
 
     def _keep(self, sample: LoadSample) -> None:
         self._samples.append(sample)
@@ -138,17 +158,13 @@ class Driver:
         self._on_sample(sample)
 
 
-async def _before(stop: asyncio.Event, work: Awaitable[None]) -> bool:
-    """Do the work unless `stop` comes first; whether it was done. The work's own error is raised."""
-    doing = asyncio.ensure_future(work)
-    waiting = asyncio.ensure_future(stop.wait())
+async def _before(stop: asyncio.Event, over: asyncio.Event) -> bool:
+    """Wait for either; whether `stop` was not set first."""
+    waiting = [asyncio.ensure_future(event.wait()) for event in (stop, over)]
     try:
-        await asyncio.wait({doing, waiting}, return_when=asyncio.FIRST_COMPLETED)
-        if doing.done():
-            doing.result()
-            return True
-        return False
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        return over.is_set()
     finally:
-        for task in (doing, waiting):
+        for task in waiting:
             task.cancel()
-        await asyncio.gather(doing, waiting, return_exceptions=True)
+        await asyncio.gather(*waiting, return_exceptions=True)

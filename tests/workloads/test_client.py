@@ -34,20 +34,22 @@ ERROR = event({"error": {"message": "decode died", "code": "engine_failed"}})
 
 
 def ask(
-    url: str, planned: PlannedRequest = PLANNED, timeout_s: float = 10.0, cancel_after_s: float | None = None
+    url: str, planned: PlannedRequest = PLANNED, timeout_s: float = 10.0, cut_off_after_s: float | None = None
 ) -> LoadSample:
     async def main() -> LoadSample:
         client, clock = HttpClient(), SystemClock()
         caller = ChatCaller(client, url, clock, timeout_s)
         body = json.dumps({"stream": planned.stream}).encode()
-        task = asyncio.create_task(
-            caller.ask(Prepared(planned, (("x-slo-class", "standard"),), body), clock.monotonic())
+        ended = asyncio.get_running_loop().create_future()
+        caller.begin(
+            Prepared(planned, (("x-slo-class", "standard"),), body), clock.monotonic(), ended.set_result
         )
         try:
-            if cancel_after_s is not None:
-                await asyncio.sleep(cancel_after_s)
-                task.cancel()
-            return await task
+            if cut_off_after_s is not None:
+                await asyncio.sleep(cut_off_after_s)
+                caller.cut_off()
+                assert ended.done(), "records are handed in at once"
+            return await ended
         finally:
             await client.close()
 
@@ -128,11 +130,11 @@ def test_a_refused_connection_is_unsent():
     assert (sample.outcome, sample.code, sample.status) == (LoadOutcome.UNSENT, "connect_failed", None)
 
 
-def test_a_cancelled_request_hands_in_its_record(chat_server, scripts):
+def test_a_request_that_is_cut_off_hands_in_its_record(chat_server, scripts):
     """When the run ends, an open request is recorded as unfinished instead of vanishing."""
     chat_server.script = lambda body: scripts([TOKEN], hang=True)
 
-    sample = ask(chat_server.url, cancel_after_s=0.2)
+    sample = ask(chat_server.url, cut_off_after_s=0.2)
 
     assert (sample.outcome, sample.code) == (LoadOutcome.BROKEN, "unfinished")
 
