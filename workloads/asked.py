@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from toolkit.core.classify import LONG_TEXT_TOKENS
+from toolkit.core.classify import length_of
 from toolkit.core.errors import UsageFault
 from toolkit.core.plan import ImageRecipe
 from toolkit.core.sample import WorkloadClass
@@ -69,7 +69,7 @@ def from_record(
         raise UsageFault(f"classes.{name.value}: the trace tells no sizes of images: give sizes or a folder.")
     images = tuple(draw_recipe(mix, name, seeds, f"{stream}/image/{n}") for n in range(record.images))
     text = max(1, record.text_tokens - sum(image_tokens(image.width, image.height) for image in images))
-    if record.images == 1 and class_tokens(text) >= LONG_TEXT_TOKENS:
+    if record.images == 1 and length_of(class_tokens(text)) == "long":
         name = WorkloadClass.MULTI_IMAGE_LONG
     return Outline(name, text, max(1, record.output_tokens), images, record.blocks)
 

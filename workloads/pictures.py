@@ -52,9 +52,9 @@ def draw_recipe(
     """
     if mix.repeat_share and float((repeats := seeds.rng(f"{stream}/repeat")).random()) < mix.repeat_share:
         stream = f"pool/{name.value}/{int(repeats.integers(mix.repeat_pool))}"
-        if tokens is not None:  # a pool image has its own size, of the order of the one that was drawn
-            stream = f"{stream}/{(tokens - 1).bit_length()}"
-            tokens = 1 << (tokens - 1).bit_length()
+        if tokens is not None:  # a pool image has its own size, at most the one that was drawn
+            tokens = 1 << max(0, tokens.bit_length() - 1)
+            stream = f"{stream}/{tokens}"
     rng = seeds.rng(stream)
     if mix.folder:
         files = _files(mix.folder, name is WorkloadClass.HIGH_RES)

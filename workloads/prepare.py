@@ -16,7 +16,9 @@ from toolkit.core.errors import UsageFault
 from toolkit.core.plan import ImageRecipe, Plan, PlannedRequest
 from toolkit.core.sample import SloClass
 from workloads.compose import reply_to
+from workloads.image_server import path_of
 from workloads.images import encode
+from workloads.media import media_type
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,11 +93,6 @@ def chat_body(
     return {**body, **extra_body}
 
 
-def image_url(images_url: str, request: int, number: int) -> str:
-    """Where the image server has image `number` of that request."""
-    return f"{images_url}/{request}/{number}"
-
-
 class _Writer:
     """Writes requests of one plan. Called from several threads at once."""
 
@@ -121,7 +118,7 @@ class _Writer:
 
     def _images(self, request: PlannedRequest) -> list[str]:
         if self._plan.images_url:
-            return [image_url(self._plan.images_url, request.index, n) for n in range(len(request.images))]
+            return [self._plan.images_url + path_of(request.index, n) for n in range(len(request.images))]
         return [
             self._again[recipe].uri() if recipe in self._again else _data_uri(encode(recipe))
             for recipe in request.images
@@ -149,13 +146,6 @@ class _Once:
 def authorization(api_key: str) -> tuple[tuple[str, str], ...]:
     """The header that carries the key; none without a key."""
     return (("authorization", f"Bearer {api_key}"),) if api_key else ()
-
-
-def media_type(image: bytes) -> str:
-    """By the first bytes: PNG, WebP, else JPEG."""
-    if image.startswith(b"\x89PNG"):
-        return "image/png"
-    return "image/webp" if image[8:12] == b"WEBP" else "image/jpeg"
 
 
 def _data_uri(image: bytes) -> str:

@@ -16,6 +16,8 @@ from workloads.distributions import Numbers
 from workloads.shape import Closed, ImageServer, Pattern, Phase, Sessions, Stretch, Trace, phases_s, stretches
 
 SUFFIX = ".toml"
+PROFILE_FILE, PLAN_FILE = "profile.toml", "plan.json"  # of a run's folder
+FIXED_BY_PLAN = frozenset({"rate", "duration_s", "seed"})
 MIX = ("classes", "clients")  # what `classes_from` takes from another profile
 
 
@@ -207,11 +209,22 @@ class Profile(Section):
 
 
 def load_profile(name: str, overrides: Mapping[str, Any] | None = None) -> Profile:
-    """A built-in profile by name, or any by file (a path with a separator or ending in .toml).
+    """A built-in profile by name, any by file (a path with a separator or ending in .toml), or the folder of a run.
 
-    Raises UsageFault for an unknown name, an unreadable file or a mistake in it.
+    A run's folder gives the run again: its profile, and its plan instead of a new one. Raises UsageFault for an
+    unknown name, an unreadable file or a mistake in it, and where `overrides` would change what a plan has fixed.
     """
-    tables, source = _tables(name, ())
+    folder = Path(name)
+    if folder.is_dir():
+        tables, source = read_toml(folder / PROFILE_FILE), name
+        tables["plan"] = str((folder / PLAN_FILE).resolve())
+    else:
+        tables, source = _tables(name, ())
+    fixed = sorted(FIXED_BY_PLAN.intersection(overrides or {}))
+    if tables.get("plan") and fixed:
+        raise UsageFault(
+            f"{source}: a recorded plan is repeated as it is: {', '.join(fixed)} cannot be changed."
+        )
     return validate(Profile, merge(tables, overrides or {}), source)
 
 

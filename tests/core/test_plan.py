@@ -1,5 +1,7 @@
 """A plan is data: it survives its file, and what is no plan is refused."""
 
+import json
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -10,10 +12,12 @@ from toolkit.core.sample import SloClass, WorkloadClass
 
 RECIPES = st.builds(
     ImageRecipe,
-    source=st.sampled_from(["natural", "china", "flower"]),
+    source=st.sampled_from(["natural", "china", "flower", "page", "file"]),
     width=st.integers(1, 9000),
     height=st.integers(1, 9000),
     seed=st.integers(0, 2**63 - 1),
+    file=st.text(max_size=9),
+    delivery=st.sampled_from(["ok", "slow", "broken", "huge"]),
 )
 REQUESTS = st.builds(
     PlannedRequest,
@@ -25,6 +29,8 @@ REQUESTS = st.builds(
     images=st.lists(RECIPES, max_size=3).map(tuple),
     max_tokens=st.integers(1, 4096),
     stream=st.booleans(),
+    conversation=st.text(max_size=4),
+    turn=st.integers(0, 9),
 )
 PLANS = st.builds(
     Plan,
@@ -32,6 +38,8 @@ PLANS = st.builds(
     seed=st.integers(0, 2**32),
     duration_s=st.floats(0.1, 1e6),
     requests=st.lists(REQUESTS, max_size=4).map(tuple),
+    concurrency=st.integers(0, 64),
+    images_url=st.sampled_from(["", "http://127.0.0.1:8790"]),
 )
 
 
@@ -71,3 +79,26 @@ def test_an_unknown_image_source_is_refused():
 
     with pytest.raises(UsageFault, match="noise"):
         Plan.from_json(data)
+
+
+def test_an_unknown_delivery_is_refused():
+    """Nor a fault that no image server knows."""
+    recipe = ImageRecipe("natural", 8, 8, 1, delivery="slow")
+    request = PlannedRequest(0, 0.0, WorkloadClass.HIGH_RES, SloClass.BATCH, "x", (recipe,), 8)
+    data = Plan("p", 1, 1.0, (request,)).to_json().replace(b'"slow"', b'"lost"')
+
+    with pytest.raises(UsageFault, match="lost"):
+        Plan.from_json(data)
+
+
+def test_a_plan_without_the_newer_fields_is_read():
+    """What an earlier version recorded repeats as it was: open loop, inline, each request alone."""
+    request = PlannedRequest(0, 0.5, WorkloadClass.TEXT_ONLY, SloClass.BATCH, "x", (), 8)
+    plan = Plan("p", 1, 1.0, (request,))
+    tables = json.loads(plan.to_json())
+    for newer in ("concurrency", "images_url"):
+        del tables[newer]
+    for newer in ("conversation", "turn"):
+        del tables["requests"][0][newer]
+
+    assert Plan.from_json(json.dumps(tables)) == plan

@@ -1,13 +1,20 @@
 """Pictures are deterministic, of the size asked for, and as compressible as photographs."""
 
 import io
+from collections import Counter
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from toolkit.core.errors import UsageFault
 from toolkit.core.plan import ImageRecipe
+from toolkit.core.sample import WorkloadClass
+from toolkit.core.seed import Seeds
 from workloads.images import encode
+from workloads.media import media_type
+from workloads.pictures import draw_recipe, image_tokens, size_of
+from workloads.profile import ClassMix
 
 SOURCES = ("natural", "china", "flower")
 
@@ -68,3 +75,91 @@ def test_neighbouring_pixels_go_together():
     for channel in range(3):
         band = picture[:, :, channel]
         assert np.corrcoef(band[:, :-1].ravel(), band[:, 1:].ravel())[0, 1] > 0.85
+
+
+def test_pages_look_like_text():
+    """Mostly paper, some ink, and edges sharper than a scene's."""
+    light = pixels(ImageRecipe("page", 1316, 728, seed=3)).mean(axis=2)
+    scene = pixels(ImageRecipe("natural", 1316, 728, seed=3)).mean(axis=2)
+
+    assert (light > 200).mean() > 0.7
+    assert 0.01 < (light < 90).mean() < 0.3
+    assert np.percentile(np.abs(np.diff(light)), 99) > 2 * np.percentile(np.abs(np.diff(scene)), 99)
+
+
+@pytest.mark.parametrize("size", [(37, 501), (1, 1), (1300, 3), (28, 56)])
+def test_any_size_is_a_page(size):
+    """Odd shapes are drawn too, the same bytes each time."""
+    recipe = ImageRecipe("page", *size, seed=1)
+
+    assert Image.open(io.BytesIO(encode(recipe))).size == size
+    assert encode(recipe) == encode(recipe)
+
+
+def test_a_folders_files_go_out_as_they_are(tmp_path):
+    """Bytes, type and size of the file; large ones for high_res, the others for the rest."""
+    Image.new("RGB", (40, 30), "red").save(tmp_path / "small.png")
+    Image.new("RGB", (2500, 2000), "blue").save(tmp_path / "large.webp")
+    (tmp_path / "notes.txt").write_text("no image")
+    mix = ClassMix(weight=1, folder=str(tmp_path), images={"min": 1, "max": 1})
+
+    small = draw_recipe(mix, WorkloadClass.IMAGE_SHORT, Seeds(1), "a")
+    large = draw_recipe(mix, WorkloadClass.HIGH_RES, Seeds(1), "b")
+
+    assert (small.width, small.height, large.width, large.height) == (40, 30, 2500, 2000)
+    assert encode(small) == (tmp_path / "small.png").read_bytes()
+    assert (media_type(encode(small)), media_type(encode(large))) == ("image/png", "image/webp")
+    (tmp_path / "small.png").write_bytes(b"other")
+    with pytest.raises(UsageFault, match="has changed"):
+        encode(small)
+    (tmp_path / "small.png").unlink()
+    with pytest.raises(UsageFault, match="cannot be read"):
+        encode(small)
+
+
+def test_a_folder_without_a_fitting_image_is_told(tmp_path):
+    """Missing, empty of the kind, or holding what is no image."""
+    mix = ClassMix(weight=1, folder=str(tmp_path), images={"min": 1, "max": 1})
+    with pytest.raises(UsageFault, match="of at least"):
+        draw_recipe(mix, WorkloadClass.HIGH_RES, Seeds(1), "a")
+    (tmp_path / "x.jpg").write_bytes(b"nothing")
+    with pytest.raises(UsageFault, match=r"x\.jpg"):
+        draw_recipe(mix, WorkloadClass.IMAGE_SHORT, Seeds(1), "a")
+    with pytest.raises(UsageFault, match="cannot be read"):
+        draw_recipe(
+            mix.model_copy(update={"folder": str(tmp_path / "no")}), WorkloadClass.IMAGE_SHORT, Seeds(1), "a"
+        )
+
+
+def test_repeats_are_the_same_bytes_in_their_share():
+    """About the asked share comes from a pool that everybody draws from; the rest is new."""
+    mix = ClassMix(weight=1, images={"min": 1, "max": 1}, sizes=((64, 48),), repeat_share=0.4, repeat_pool=8)
+    drawn = Counter(draw_recipe(mix, WorkloadClass.IMAGE_SHORT, Seeds(1), f"r/{n}") for n in range(2000))
+    again = [count for count in drawn.values() if count > 1]
+
+    assert len(again) == 8
+    assert sum(again) / 2000 == pytest.approx(0.4, abs=0.04)
+
+
+@pytest.mark.parametrize("tokens", [1, 4, 16, 300, 529, 1196, 1280])
+def test_sizes_give_their_tokens_back(tokens):
+    """A size drawn for a number of tokens is that many patches, within a row or column of them."""
+    for seed in range(10):
+        width, height = size_of(tokens, np.random.default_rng(seed))
+        assert image_tokens(width, height) == pytest.approx(max(4, tokens), rel=0.12, abs=3)
+
+
+@pytest.mark.parametrize(
+    ("width", "height", "tokens"),
+    [
+        (1280, 720, 45 * 25),
+        (1920, 1080, 47 * 26),
+        (4032, 3024, 41 * 30),
+        (10, 10, 4),
+        (28, 28, 4),
+        (280, 280, 100),
+    ],
+)
+def test_large_sources_are_capped(width, height, tokens):
+    """Over 1,280 tokens a picture is scaled down first, as the Qwen-VL processors do."""
+    assert image_tokens(width, height) == tokens

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import typer
 
-from toolkit.cli import bench, config, request, serve, version
+from toolkit.cli import bench, config, request, serve, version, workload
 from toolkit.cli.console import INTERRUPTED, complain, exit_code
 from toolkit.core.errors import EnvironmentFault, ToolkitError
 
@@ -29,6 +29,7 @@ app = typer.Typer(
 for command in COMMANDS:
     app.command()(command)
 app.add_typer(config.app, name="config")
+app.add_typer(workload.app, name="workload")
 
 
 def one_root(packages: tuple[str, ...] = PACKAGES) -> Path:

@@ -5,6 +5,7 @@ what the gateway calls high_res.
 """
 
 from collections.abc import Sequence
+from typing import Literal
 
 from toolkit.core.sample import WorkloadClass
 
@@ -31,18 +32,25 @@ def tokens_in(size_bytes: int) -> int:
     return -(-size_bytes // BYTES_PER_TOKEN)
 
 
+def length_of(text_tokens: int) -> Literal["short", "medium", "long"]:
+    """How long a text is, whatever it comes with."""
+    if text_tokens <= SHORT_TEXT_TOKENS:
+        return "short"
+    return "long" if text_tokens >= LONG_TEXT_TOKENS else "medium"
+
+
 def classify(
     images: Sequence[tuple[int, int]], text_tokens: int, high_res_pixels: int = HIGH_RES_PIXELS
 ) -> WorkloadClass:
     """`images` are source sizes (width, height). The first rule that holds decides:
 
     no image: text_only; a source of at least `high_res_pixels`: high_res; two images or more, or one with
-    at least LONG_TEXT_TOKENS: multi_image_long; else image_short.
+    a long text: multi_image_long; else image_short.
     """
     if not images:
         return WorkloadClass.TEXT_ONLY
     if any(width * height >= high_res_pixels for width, height in images):
         return WorkloadClass.HIGH_RES
-    if len(images) > 1 or text_tokens >= LONG_TEXT_TOKENS:
+    if len(images) > 1 or length_of(text_tokens) == "long":
         return WorkloadClass.MULTI_IMAGE_LONG
     return WorkloadClass.IMAGE_SHORT

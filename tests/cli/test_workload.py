@@ -1,0 +1,105 @@
+"""`toolkit workload` shows what is asked, and repeats what was."""
+
+import json
+from math import nan
+
+import pytest
+from typer.testing import CliRunner
+
+from toolkit.cli.workload import app
+from toolkit.core.errors import UsageFault
+from toolkit.core.plan import Plan
+from workloads.compose import compose
+from workloads.profile import load_profile
+from workloads.show import describe, spearman
+
+pytestmark = pytest.mark.slow
+
+
+def test_show_prints_every_class():
+    """A column per class, a histogram of prompts and of arrivals, and the comparison with text alone."""
+    result = CliRunner(env={"COLUMNS": "100"}).invoke(app, ["show", "smoke"])
+
+    assert result.exit_code == 0
+    for word in (
+        "text_only",
+        "image_short",
+        "multi_image_long",
+        "high_res",
+        "prompt tokens",
+        "arrivals",
+        "Poisson: 1",
+    ):
+        assert word in result.stdout
+    assert "variance of token lengths over text-only's" in result.stdout
+
+
+def test_show_as_json_is_the_description():
+    """Stable keys: counts that add up, and the ratio that mixed is built for."""
+    shown = json.loads(CliRunner().invoke(app, ["show", "mixed", "--duration", "120", "--json"]).stdout)
+    everything, *classes = shown["groups"]
+
+    assert [group["name"] for group in classes] == [
+        "text_only",
+        "image_short",
+        "multi_image_long",
+        "high_res",
+    ]
+    assert sum(group["requests"] for group in classes) == everything["requests"] == sum(shown["slices"])
+    assert sum(everything["bins"].values()) == everything["requests"]
+    assert shown["variance_over_text_only"]["prompt_tokens"] >= 10
+    assert shown["variance_over_text_only"]["text_tokens"] >= 10
+    assert shown["gap_cv"] == pytest.approx(1.5, abs=0.3)
+
+
+def test_show_tells_loops_and_conversations(tmp_path):
+    """A closed loop has no arrivals to show; what is not known is null."""
+    path = tmp_path / "closed.toml"
+    path.write_text(
+        'name = "c"\narrival = "closed"\nclosed = { concurrency = 4, requests = 9 }\n[classes.text_only]\nweight = 1\n'
+    )
+
+    plain = CliRunner().invoke(app, ["show", str(path)]).stdout
+    shown = json.loads(CliRunner().invoke(app, ["show", str(path), "--json"]).stdout)
+
+    assert "closed loop of 4" in plain and "arrivals" not in plain
+    assert shown["gap_cv"] is None
+    assert shown["rank_correlation"]["text_tokens/images"] is None
+
+
+def test_a_plan_of_nothing_is_refused():
+    """No request, no numbers."""
+    result = CliRunner().invoke(app, ["show", "smoke", "--duration", "0.001", "--rate", "0.001"])
+
+    assert isinstance(result.exception, UsageFault)
+    with pytest.raises(ValueError, match="without requests"):
+        describe(Plan("x", 1, 1.0, ()))
+
+
+def test_the_description_follows_conversations(tmp_path):
+    """A later turn's prompt holds what was said before."""
+    path = tmp_path / "s.toml"
+    path.write_text(
+        'name = "s"\nrate = 3.0\nduration_s = 60.0\nsessions = { gap_s = 1.0 }\n[classes.text_only]\nweight = 1\n'
+    )
+    shown = describe(compose(load_profile(str(path))))
+
+    assert shown.conversations > 5
+    assert shown.everything.prompt_tokens.mean > 1.5 * shown.everything.text_tokens.mean
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [([1, 2, 3], [10, 20, 90], 1.0), ([1, 2, 3], [3, 2, 1], -1.0), ([1, 1, 1], [1, 2, 3], nan), ([1, 1, 2], [5, 5, 9], 1.0)],
+)  # fmt: skip
+def test_rank_correlation(one, other, expected):
+    """Ranks only, ties shared, nothing said where nothing varies."""
+    assert spearman(one, other) == pytest.approx(expected, nan_ok=True)
+
+
+def test_replay_needs_a_run(tmp_path):
+    """A folder without a plan is told."""
+    result = CliRunner().invoke(app, ["replay", str(tmp_path)])
+
+    assert isinstance(result.exception, UsageFault)
+    assert "no plan.json" in str(result.exception)
