@@ -59,7 +59,7 @@ fi
 
 if ! is_current .venv "${toolkit_inputs[@]}"; then
     began=$SECONDS
-    say "Toolkit environment (.venv): installing."
+    say "Toolkit environment (.venv): installing; about 330 MB, a minute or two."
     rm -f .venv/installed
     make_venv .venv
     .venv/bin/python -m pip install -qq --no-deps -r requirements/toolkit.txt -r requirements/dev.txt
@@ -70,7 +70,7 @@ fi
 
 if ! is_current .venv-engine "${engine_inputs[@]}"; then
     began=$SECONDS
-    say "Engine environment (.venv-engine, $kind): installing; about 2 GB on disk without a GPU, more with one."
+    say "Engine environment (.venv-engine, $kind): installing; about 2 GB and three minutes without a GPU, more with one."
     rm -f .venv-engine/installed
     # The two kinds share no torch and no Mooncake: never one on top of the other.
     [[ $(cat .venv-engine/kind 2>/dev/null || echo "$kind") == "$kind" ]] || rm -rf .venv-engine

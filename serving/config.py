@@ -43,8 +43,12 @@ class RoleConfig(Section):
 class EngineConfig(Section):
     """How the SGLang engines are started, or where they already run."""
 
-    kind: Literal["auto", "gpu", "cpu"] = Field(
-        "auto", description="auto: gpu where an NVIDIA GPU is present, else cpu."
+    kind: Literal["auto", "gpu", "cpu", "simulated"] = Field(
+        "auto",
+        description="auto: gpu where an NVIDIA GPU is present, else cpu. simulated: stand-ins that compute no model.",
+    )
+    preset: Literal["cpu_tiny", "h100_like"] = Field(
+        "cpu_tiny", description="How fast simulated engines are (serving/engines/simulated/model.py)."
     )
     python: str = Field(
         "",
@@ -91,11 +95,12 @@ class GatewayConfig(Section):
     )
     port: int = Field(8000, ge=0, le=65535, description="Gateway port; 0: a free one.")
     api_keys_file: str = Field(
-        "", description='File of `name = "key"` TOML lines; empty: no key is asked for.'
+        "",
+        description='File of `name = "key"` TOML lines; keys of at least 16 characters. Empty: no key is asked for.',
     )
     max_body_bytes: int = Field(96 * MB, gt=0, description="Largest request body.")
     body_timeout_s: float = Field(60.0, gt=0, description="Longest upload of one body.")
-    drain_timeout_s: float = Field(5.0, ge=0, description="Longest wait for open requests at shutdown.")
+    drain_timeout_s: float = Field(3.0, ge=0, description="Longest wait for open requests at shutdown.")
     health_interval_s: float = Field(2.0, gt=0, description="Time between two looks at each engine.")
 
 
@@ -152,7 +157,7 @@ class ScheduleConfig(Section):
 
 
 class SloConfig(Section):
-    """What one SLO class promises (article section 6.1)."""
+    """What one SLO class promises."""
 
     ttft_budget_s: float = Field(gt=0, description="Total budget from arrival to the first token.")
 

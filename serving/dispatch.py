@@ -282,7 +282,7 @@ class Dispatcher:
             return ClientGone(f"The client took nothing for {limits.stall_s:.0f} s.")
         if progress.first_token_at is not None:
             return EngineFailed(f"{pair.decode.name} fell silent in mid-answer.", hop="decode")
-        hop = "prefill" if progress.prefill_done_at is None else "decode"
+        hop = "prefill" if progress.prefill_done_at is None else "first_token"
         return OutOfTime(
             f"The TTFT budget ended in the hop {hop!r} ({pair.name}) before the first token.", hop=hop
         )

@@ -7,6 +7,7 @@ import logging
 import random
 import secrets
 import signal
+import socket
 import sys
 from collections.abc import Iterator
 from importlib.metadata import version
@@ -35,7 +36,7 @@ from serving.telemetry import Telemetry
 from serving.trace import JOURNAL
 from toolkit.core import names
 from toolkit.core.clock import Clock, SystemClock
-from toolkit.core.errors import ToolkitError
+from toolkit.core.errors import EnvironmentFault, ToolkitError
 from toolkit.core.http.client import HttpClient
 from toolkit.core.journal import Journal
 from toolkit.core.sample import Sample
@@ -136,13 +137,28 @@ class Server(uvicorn.Server):
         yield
 
 
+def listen(host: str, port: int) -> socket.socket:
+    """A bound socket. Raises EnvironmentFault in one line when the address cannot be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise EnvironmentFault(
+            f"{host}:{port} cannot be bound ({error.strerror}). Is another service starting there? Choose another --port."
+        ) from error
+    listener.setblocking(False)
+    return listener
+
+
 async def serve(service: Service, run_dir: Path) -> None:
     """Serve until SIGTERM or SIGINT, then drain and release."""
+    listener = listen(service.config.gateway.host, service.config.gateway.port)
     gateway = Gateway(service, run_dir, SystemClock(), random.Random(secrets.randbits(256)))
     config = uvicorn.Config(
         asgi_app(gateway.api.handle),
-        host=service.config.gateway.host,
-        port=service.config.gateway.port,
         http="httptools",
         loop="none",
         lifespan="off",
@@ -165,7 +181,7 @@ async def serve(service: Service, run_dir: Path) -> None:
         asyncio.create_task(gateway.prober.run()),
         asyncio.create_task(gateway.watch_lag()),
     ]
-    serving = asyncio.create_task(server.serve())
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
     stopped = asyncio.create_task(stop.wait())
     try:
         await asyncio.wait([serving, stopped, *background], return_when=asyncio.FIRST_COMPLETED)

@@ -34,6 +34,10 @@ class Keys:
             raise UsageFault(f"{path}: two names share one key, so nobody could tell them apart.")
         return cls(found)
 
+    def any_key(self) -> str:
+        """One of the keys, for the launcher's own first question; empty when none is asked for."""
+        return next(iter(self._keys.values()), b"").decode()
+
     def name_of(self, authorization: str | None) -> str:
         """The tenant of an Authorization header. Raises Unauthorized. Compares with every key, in constant time."""
         if not self._keys:

@@ -21,7 +21,7 @@ from serving.service import EngineEndpoint, Service
 from serving.supervisor import Member, News, Supervisor
 from serving.topology import Plan
 from toolkit.core.clock import SystemClock
-from toolkit.core.errors import EngineUnavailable
+from toolkit.core.errors import EngineUnavailable, UsageFault
 from toolkit.core.http.client import HttpClient
 from toolkit.core.http.errors import TransportError
 
@@ -30,7 +30,7 @@ STOP_WITH_PARENT = "TOOLKIT_STOP_WITH_PARENT"
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 # The gateway drains, then cuts what is open and flushes its journal.
 GATEWAY_EXTRA_S = 1.5
-GATEWAY_LONGEST_S = 6.5
+GATEWAY_LONGEST_S = 5.0
 ENGINE_ANSWER_S = 10.0
 FIRST_ANSWER_S = 60.0
 
@@ -91,6 +91,8 @@ async def launch(plan: Plan, run_dir: Path, audience: Audience) -> None:
 async def _run(
     plan: Plan, run_dir: Path, supervisor: Supervisor, client: HttpClient, audience: Audience
 ) -> None:
+    if plan.config.engine.attached:
+        await asyncio.gather(*(_introduce(client, engine) for engine in plan.engines))
     if not plan.model_name:
         plan = replace(plan, model_name=await _model_name(client, plan.engines[-1]))
     if not plan.model_path:
@@ -99,7 +101,8 @@ async def _run(
     service.write(run_dir)
     engines = [engine_member(plan.config, run_dir, one) for one in plan.launches]
     await supervisor.start([*engines, gateway_member(plan.config, run_dir, plan.gateway_url)])
-    first = await ask(client, f"{plan.gateway_url}/v1/chat/completions", audience.question(service))
+    url = f"{plan.gateway_url}/v1/chat/completions"
+    first = await ask(client, url, audience.question(service), plan.api_key)
     audience.ready(service, first)
     await supervisor.watch()
 
@@ -134,10 +137,12 @@ def _command(
     return Command(name, argv, env, log, limits.log_max_bytes, limits.log_keep_files, grace_s)
 
 
-async def ask(client: HttpClient, url: str, body: bytes) -> FirstAnswer:
+async def ask(client: HttpClient, url: str, body: bytes, key: str = "") -> FirstAnswer:
     """Post one question with a long budget and read the whole answer. No trouble is raised: it is told."""
     began = time.monotonic()
     headers = [("content-type", "application/json"), ("x-ttft-budget-ms", str(int(FIRST_ANSWER_S * 1000)))]
+    if key:
+        headers.append(("authorization", f"Bearer {key}"))
     try:
         async with asyncio.timeout(FIRST_ANSWER_S):
             response = await client.send("POST", url, headers, body)
@@ -146,6 +151,30 @@ async def ask(client: HttpClient, url: str, body: bytes) -> FirstAnswer:
         return FirstAnswer(time.monotonic() - began, str(error) or f"no answer within {FIRST_ANSWER_S:g} s")
     refusal = "" if response.status == 200 and b"[DONE]" in answer else answer.decode(errors="replace")[:300]
     return FirstAnswer(time.monotonic() - began, refusal)
+
+
+async def _introduce(client: HttpClient, engine: EngineEndpoint) -> None:
+    """See that an attached engine is there, in the role it was given, and that decode can find a prefill.
+
+    Raises EngineUnavailable, UsageFault.
+    """
+    info = await _asked(client, engine, "/model_info")
+    mode = info.get("disaggregation_mode") if isinstance(info, dict) else None
+    if mode != engine.role:
+        raise UsageFault(
+            f"{engine.url} was given as a {engine.role} engine, and says it runs as {mode or 'no SGLang engine'!r}. "
+            "Are --attach-prefill and --attach-decode the right way round?"
+        )
+    if engine.role == "prefill":
+        host = f"[{engine.bootstrap_host}]" if ":" in engine.bootstrap_host else engine.bootstrap_host
+        bootstrap = engine.model_copy(update={"url": f"http://{host}:{engine.bootstrap_port}"})
+        try:
+            await _answer(client, bootstrap, "/health")
+        except EngineUnavailable as error:
+            raise EngineUnavailable(
+                f"The bootstrap server of {engine.url} does not answer at port {engine.bootstrap_port}. "
+                "Give the value of its --disaggregation-bootstrap-port as URL?bootstrap_port=N."
+            ) from error
 
 
 async def _model_name(client: HttpClient, engine: EngineEndpoint) -> str:
@@ -170,15 +199,20 @@ async def _model_folder(client: HttpClient, engine: EngineEndpoint) -> str:
 async def _asked(client: HttpClient, engine: EngineEndpoint, path: str) -> Any:
     """A JSON page of an attached engine. Raises EngineUnavailable."""
     try:
-        async with asyncio.timeout(ENGINE_ANSWER_S):
-            response = await client.send("GET", f"{engine.url}{path}")
-            return orjson.loads(await response.read())
-    except (TransportError, TimeoutError) as error:
-        raise EngineUnavailable(f"{engine.name} at {engine.url} does not answer: {error}.") from error
+        return orjson.loads(await _answer(client, engine, path))
     except ValueError as error:
         raise EngineUnavailable(
             f"{engine.name} at {engine.url}{path} did not answer JSON: is it an SGLang server?"
         ) from error
+
+
+async def _answer(client: HttpClient, engine: EngineEndpoint, path: str) -> bytes:
+    try:
+        async with asyncio.timeout(ENGINE_ANSWER_S):
+            response = await client.send("GET", f"{engine.url}{path}")
+            return await response.read()
+    except (TransportError, TimeoutError) as error:
+        raise EngineUnavailable(f"{engine.name} at {engine.url} does not answer: {error}.") from error
 
 
 def _stop_with_parent(stop: asyncio.Event) -> None:

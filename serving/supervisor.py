@@ -19,8 +19,9 @@ from toolkit.core.http.errors import TransportError
 PROCESSES_FILE = "processes.json"
 READY_POLL_S = 0.25
 READY_ANSWER_S = 5.0  # a look that takes longer than this found a process that is not ready
-STOP_TOTAL_S = 9.0  # everything is down within 10 s of the signal; the last second is for the exit itself
+STOP_TOTAL_S = 8.5  # everything is down within 10 s of the signal; the rest is for the exit itself
 MIN_GRACE_S = 0.5
+KILLED = 137  # SIGKILL; usual for SGLang, which looks at its own stop flag only every 5 s
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +191,14 @@ class Supervisor:
             status = await kept.process.stop(grace_s)
             kept.process = None
             kept.restart.apply(Event.EXITED, self._clock.monotonic())
-            await self._report(kept, f"stopped (status {status})")
+            how = (
+                ""
+                if status == 0
+                else f" (killed after {grace_s:.0f} s)"
+                if status == KILLED
+                else f" (status {status})"
+            )
+            await self._report(kept, f"stopped{how}")
 
     # --- telling
 

@@ -78,7 +78,10 @@ def within_budget(sample: Sample) -> bool:
 
 
 def stages(sample: Sample) -> dict[str, float]:
-    """Seconds spent in each hop that the request reached, in order; they add up to the request's duration."""
+    """Seconds spent in each hop that the request reached, in order; they add up to the request's duration.
+
+    The time after the last mark belongs to the hop that was then in progress: the one a failed request ended in.
+    """
     line = sample.timeline
     marks = [
         ("body", line.body_read),
@@ -88,13 +91,17 @@ def stages(sample: Sample) -> dict[str, float]:
         ("dispatch", line.dispatched),
         ("prefill", line.prefill_done),
         ("first_token", line.first_token),
-        ("decode", line.ended),
+        ("decode", None),
     ]
+    reached = max((index for index, (_, at) in enumerate(marks) if at is not None), default=-1)
     spent: dict[str, float] = {}
     before = 0.0
-    for name, at in marks:
+    for name, at in [
+        *marks[: reached + 1],
+        (marks[reached + 1][0] if reached + 1 < len(marks) else "decode", line.ended),
+    ]:
         if at is not None:
-            spent[name] = max(0.0, at - before)
+            spent[name] = spent.get(name, 0.0) + max(0.0, at - before)
             before = max(before, at)
     return spent
 

@@ -13,16 +13,19 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from serving.config import EngineConfig, ServeConfig
+from serving.config import EngineConfig, ModelConfig, ServeConfig
 from serving.engines import attach, commands, tiny_model
 from serving.engines.commands import Host, Launch
+from serving.keys import Keys
 from serving.service import EngineEndpoint, Service
 from toolkit.core.errors import EnvironmentFault, UsageFault
 
 ROOT = Path(__file__).resolve().parent.parent
+SIMULATED = "simulated"
+"""Stands where a model's folder and name would: no place shows a stand-in as something else."""
 ENGINE_PYTHON = Path(".venv-engine/bin/python")
 
 # Engines come back on the port they had, so it must not be one that the kernel hands to outgoing connections
@@ -40,6 +43,7 @@ class Plan:
     model_path: str
     model_name: str
     gateway_url: str
+    api_key: str = field(default="", repr=False)
 
     def service(self) -> Service:
         return Service(
@@ -59,6 +63,7 @@ def plan(config: ServeConfig, *, dry: bool = False) -> Plan:
     With `dry` a missing engine environment, GPU or model is no error: the commands can be read on a laptop.
     Raises UsageFault and EnvironmentFault, each before anything is started.
     """
+    key = Keys.load(config.gateway.api_keys_file).any_key()
     port = config.gateway.port or free_ports(config.gateway.host, 1)[0]
     if not dry and config.gateway.port:
         refuse_taken(config.gateway.host, port)
@@ -67,23 +72,26 @@ def plan(config: ServeConfig, *, dry: bool = False) -> Plan:
     if config.engine.attached:
         path = str(model_folder(config.model.path)) if config.model.path else ""
         name = config.model.served_name or Path(path).name
-        return Plan(config, (), attach.endpoints(config.engine), path, name, gateway_url)
+        return Plan(config, (), attach.endpoints(config.engine), path, name, gateway_url, key)
 
-    host = Host(gpu=on_gpus(config.engine, dry=dry), python=engine_python(config.engine, dry=dry))
+    simulated = config.engine.kind == "simulated"
+    if simulated:
+        config = config.model_copy(update={"model": stand_in_model(config.model)})
+    host = Host(on_gpus(config.engine, dry=dry), engine_python(config.engine, dry=dry), simulated)
     path = _model(config, host, dry=dry)
     name = config.model.served_name or Path(path).name
     ports = _engine_ports(config.engine, host, port, dry=dry)
     launches = commands.launches(config, host, path, name, ports)
-    return Plan(config, launches, tuple(launch.endpoint for launch in launches), path, name, gateway_url)
+    return Plan(config, launches, tuple(launch.endpoint for launch in launches), path, name, gateway_url, key)
 
 
 def on_gpus(config: EngineConfig, *, dry: bool) -> bool:
     """Whether engines go onto GPUs: as configured; with `auto` when GPU ids are named or a GPU is here."""
     named = bool(config.prefill.gpus or config.decode.gpus)
-    if config.kind == "cpu":
+    if config.kind in ("cpu", "simulated"):
         if named:
             raise UsageFault(
-                'GPU ids are named, but engine.kind = "cpu": use --prefill-count and --decode-count.'
+                f'GPU ids are named, but engine.kind = "{config.kind}": use --prefill-count and --decode-count.'
             )
         return False
     present = gpu_present()
@@ -108,6 +116,8 @@ def gpu_present() -> bool:
 
 def engine_python(config: EngineConfig, *, dry: bool) -> str:
     """The engine environment's interpreter. Raises EnvironmentFault when there is none with SGLang."""
+    if config.kind == "simulated":
+        return sys.executable
     if config.python:
         found = shutil.which(config.python)
         if found is None and not dry:
@@ -126,6 +136,14 @@ def engine_python(config: EngineConfig, *, dry: bool) -> str:
     )
 
 
+def stand_in_model(model: ModelConfig) -> ModelConfig:
+    """What simulated engines serve: nothing, with the image rule of Qwen2.5-VL. Raises UsageFault when a model is named."""
+    if model.path:
+        raise UsageFault('engine.kind = "simulated" computes no model: leave out --model.')
+    smallest, largest = commands.SIMULATED_PIXELS
+    return model.model_copy(update={"family": "qwen2_5_vl", "min_pixels": smallest, "max_pixels": largest})
+
+
 def model_folder(path: str) -> Path:
     """The folder, made absolute. Raises UsageFault when it holds no model."""
     folder = Path(path).expanduser().resolve()
@@ -137,6 +155,8 @@ def model_folder(path: str) -> Path:
 
 
 def _model(config: ServeConfig, host: Host, *, dry: bool) -> str:
+    if host.simulated:
+        return SIMULATED
     if config.model.path:
         return config.model.path if dry else str(model_folder(config.model.path))
     if host.gpu:
@@ -215,6 +235,43 @@ def new_run_folder(runs: Path, stamp: str) -> Path:
     except OSError as error:
         raise EnvironmentFault(f"{runs}: no run folder can be made there ({error.strerror}).") from error
     return folder
+
+
+def hand_back_latest(folder: Path, was_ready: bool) -> None:
+    """When a service ends: RUNS/latest goes to the newest other service that still runs.
+
+    Where none does, it stays on this one if that ever was ready, else goes to the newest that was written down.
+    """
+    latest = folder.parent / "latest"
+    if not latest.is_symlink() or latest.resolve() != folder:
+        return
+    others = sorted(
+        (path for path in folder.parent.glob("serve-*") if path != folder), key=_started_at, reverse=True
+    )
+    running = [path for path in others if _runs(path)]
+    written = [path for path in others if _started_at(path) > 0]
+    if running or (written and not was_ready):
+        pointer = folder.parent / f".latest-{os.getpid()}"
+        with suppress(OSError):
+            pointer.unlink(missing_ok=True)
+            pointer.symlink_to((running or written)[0].name)
+            pointer.replace(latest)
+
+
+def _started_at(folder: Path) -> float:
+    try:
+        return Service.read(folder).started_at
+    except UsageFault:
+        return 0.0
+
+
+def _runs(folder: Path) -> bool:
+    try:
+        pid = Service.read(folder).launcher_pid
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except (UsageFault, OSError):
+        return False
+    return pid != os.getpid() and b"serve" in command.split(b"\0")
 
 
 def _made(runs: Path, stamp: str) -> Path:

@@ -29,7 +29,10 @@ def find(folder: Path, request_id: str) -> Sample:
     """
     files = journal.files(folder, JOURNAL)
     if not files:
-        raise UsageFault(f"{folder}: no journal here; name the run folder of `toolkit serve` with --run.")
+        raise UsageFault(
+            f"{folder.absolute()}: no journal here. Run folders are made in ./runs of the folder that `toolkit serve` was started in; "
+            "name one with --run."
+        )
     found: dict[str, dict[str, object]] = {}
     for path in files:
         for record in journal.read(path):
@@ -84,7 +87,8 @@ def render(sample: Sample) -> str:
             max(1 if seconds > 0 else 0, round(seconds / total * BAR_CHARS)),
         )
         bar = (" " * start + "#" * width)[:BAR_CHARS].ljust(BAR_CHARS)
-        lines.append(f"  {name:<12}|{bar}| {_ms(seconds):>10}  {MEANING[name]}")
+        cut = "   <- ended here" if sample.error_code is not None and name == list(spent)[-1] else ""
+        lines.append(f"  {name:<12}|{bar}| {_ms(seconds):>10}  {MEANING[name]}{cut}")
         begun += seconds
     return "\n".join(lines)
 

@@ -49,7 +49,7 @@ class Access:
     async def prepare(self, urls: Sequence[str], deadline: float) -> PreparedImages:
         """Every image, or the first error; then the others are given up. Equal URLs are prepared once.
 
-        `deadline` is an instant of the clock's monotonic(); at it OutOfTime is raised with hop "fetch" or "decode".
+        `deadline` is an instant of the clock's monotonic(); at it OutOfTime is raised with hop "fetch" or "prepare".
         Raises InvalidRequest, TooLarge and Busy too; messages begin with "image 2 of 5: ".
         """
         if not urls:
@@ -91,7 +91,7 @@ class Access:
             async with asyncio.timeout(deadline - self._clock.monotonic()):
                 data = await self._fetcher.fetch(url, deadline)
                 fetched_at = self._clock.monotonic()
-                hop = "decode"
+                hop = "prepare"
                 origin = "data" if url[:5].lower() == "data:" else "url"
                 return await self._pool.run(self._prepared, data, origin), fetched_at
         except TimeoutError as error:

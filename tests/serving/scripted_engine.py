@@ -92,6 +92,7 @@ class ScriptedEngine:
         self.calls: list[Call] = []
         self.aborted: list[str] = []
         self.ready = True
+        self.pages: dict[str, object] = {}
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self.port = 0
@@ -143,6 +144,9 @@ class ScriptedEngine:
 
         if path == "/ready":
             await write(json_response({}, 200 if self.ready else 503))
+            return True
+        if path in self.pages:
+            await write(json_response(self.pages[path]))
             return True
         if path == "/abort_request":
             self.aborted.append(orjson.loads(body)["rid"])

@@ -200,7 +200,7 @@ def test_the_budget_names_decode_when_prefill_is_done():
     attempt = Attempt(answer_well, never, budget_s=0.15).run()
 
     assert isinstance(attempt.error, OutOfTime)
-    assert attempt.error.hop == "decode"
+    assert attempt.error.hop == "first_token"
 
 
 def test_a_role_alone_is_no_first_token():

@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from serving import topology
 from serving.config import EngineConfig, ServeConfig
+from serving.service import Service
 from serving.topology import (
     PORTS,
     engine_python,
@@ -163,3 +165,36 @@ def test_gpus_need_a_model() -> None:
     """The tiny one is for machines without a GPU."""
     with pytest.raises(UsageFault, match="--model DIR"):
         plan(served(kind="gpu"), dry=True)
+
+
+def described(runs: Path, name: str, pid: int, started_at: float) -> Path:
+    folder = runs / name
+    folder.mkdir(parents=True)
+    service = Service(
+        config=ServeConfig(),
+        engines=(),
+        gateway_url="http://127.0.0.1:1",
+        model_name="m",
+        started_at=started_at,
+        launcher_pid=pid,
+    )
+    service.write(folder)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("other_runs", "was_ready", "points_at"),
+    [(True, True, "other"), (False, True, "mine"), (False, False, "other")],
+)
+def test_latest_goes_back_to_a_service_that_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other_runs: bool, was_ready: bool, points_at: str
+) -> None:
+    """A second gateway that ended, or a start that failed, does not take the first service's place."""
+    described(tmp_path, "serve-other", 1, 1.0)
+    mine = described(tmp_path, "serve-mine", 2, 2.0)
+    (tmp_path / "latest").symlink_to("serve-mine")
+    monkeypatch.setattr(topology, "_runs", lambda _: other_runs)
+
+    topology.hand_back_latest(mine.resolve(), was_ready)
+
+    assert (tmp_path / "latest").resolve().name == f"serve-{points_at}"

@@ -62,6 +62,22 @@ def test_a_failed_request_names_its_error_and_hop():
     assert "TTFT -" in text
 
 
+def test_the_hop_a_request_ended_in_gets_the_rest_of_its_time():
+    """A budget that ended while images were prepared is not shown as decoding."""
+    text = render(
+        sample(
+            "r",
+            outcome=Outcome.TIMED_OUT,
+            status=504,
+            error_code="ttft_budget_exceeded",
+            timeline=Timeline(0.001, 0.002, ended=0.03),
+        )
+    )
+
+    assert "28.0 ms  decoding, scaling, encoding images   <- ended here" in text
+    assert "first token to the end" not in text
+
+
 def test_last_is_the_newest_and_a_beginning_must_be_unique(tmp_path):
     """Ids are long; a few characters do, when they say one thing."""
     write(tmp_path, sample("req-aa1"), sample("req-ab2"))

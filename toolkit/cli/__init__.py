@@ -7,6 +7,7 @@ else inside its function: `toolkit --help` must stay quick.
 import importlib.util
 import sys
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -26,6 +27,21 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
 )
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context,
+    show_version: Annotated[bool, typer.Option("--version", help="Print the version and stop.")] = False,
+) -> None:
+    if show_version:
+        version.version()
+        raise typer.Exit
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit(2)
+
+
 for command in COMMANDS:
     app.command()(command)
 app.add_typer(config.app, name="config")

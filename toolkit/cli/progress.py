@@ -35,14 +35,18 @@ class Progress:
         self._began = time.monotonic()
         self._waiting = {launch.name for launch in plan.launches}
         self._over = threading.Event()
+        self.was_ready = False
         self._reminder = threading.Thread(target=self._remind, name="progress", daemon=True)
 
     def __enter__(self) -> "Progress":
         names = [launch.name for launch in self._plan.launches]
+        kind = "simulated " if self._plan.config.engine.kind == "simulated" else ""
         what = (
-            f"starting {', '.join(names)} and the gateway" if names else "fronting engines that run already"
+            f"starting {kind}{', '.join(names)} and the gateway"
+            if names
+            else "fronting engines that run already"
         )
-        self._say("run", f"{what}; run folder {self._run_dir}", run_dir=str(self._run_dir))
+        self._say("run", f"{what}; run folder {from_here(self._run_dir)}", run_dir=str(self._run_dir))
         self._reminder.start()
         return self
 
@@ -72,6 +76,7 @@ class Progress:
 
     def ready(self, service: Service, first: FirstAnswer) -> None:
         """Say where everything is and how to use it."""
+        self.was_ready = True
         after_s = time.monotonic() - self._began
         if self._as_json:
             self._say(
@@ -80,6 +85,7 @@ class Progress:
                 url=service.gateway_url,
                 engines={engine.name: engine.url for engine in service.engines},
                 model=service.model_name,
+                simulated=service.config.engine.kind == "simulated",
                 photo={"took_s": round(first.took_s, 3), "refusal": first.refusal},
             )
         else:
@@ -90,7 +96,7 @@ class Progress:
             waiting = sorted(self._waiting)
             engines = [name for name in waiting if name != "gateway"]
             if engines:
-                what = f"waiting for {', '.join(engines)}: SGLang is importing and loading; see {self._run_dir}/logs"
+                what = f"waiting for {', '.join(engines)}: SGLang is importing and loading; see {from_here(self._run_dir)}/logs"
                 self._say("waiting", what, names=waiting)
             elif waiting:
                 self._say("waiting", "waiting for the first image to go through a pair", names=waiting)
@@ -125,23 +131,39 @@ def photo_request(model: str) -> str:
 
 def banner(service: Service, run_dir: Path, first: FirstAnswer, after_s: float) -> str:
     """Where everything is and what to do next."""
-    engines = "\n".join(f"  {engine.name:<11} {engine.url}" for engine in service.engines)
+    engines = "\n".join(
+        f"  {engine.name:<11} {engine.url}"
+        + (f"      bootstrap port {engine.bootstrap_port}" if engine.bootstrap_port else "")
+        for engine in service.engines
+    )
     photo = f"a photo was answered in {first.took_s:.1f} s"
     if first.refusal:
         photo = f"a photo was NOT answered: {first.refusal}"
-    request = shlex.quote(str(run_dir / PHOTO_REQUEST))
+    stand_in = (
+        "  SIMULATED engines: no model computes here" if service.config.engine.kind == "simulated" else ""
+    )
+    folder = from_here(run_dir)
+    request = shlex.quote(str(folder / PHOTO_REQUEST))
+    key = " -H 'Authorization: Bearer YOUR_KEY'" if service.config.gateway.api_keys_file else ""
     return f"""
 Ready after {after_s:.0f} s; {photo}.
 
-  gateway     {service.gateway_url}/v1      model {service.model_name}
+  gateway     {service.gateway_url}/v1      model {service.model_name}{stand_in}
 {engines}
-  run folder  {run_dir}   (logs/, journal/, service.json)
+  run folder  {folder}   (logs/, journal/, service.json)
 
 Ask about a photo:
-  curl -N {service.gateway_url}/v1/chat/completions -H 'Content-Type: application/json' -d @{request}
+  curl -N {service.gateway_url}/v1/chat/completions -H 'Content-Type: application/json'{key} -d @{request}
 
 Next: {own_command()} bench --profile smoke        Stop: Ctrl-C
 """
+
+
+def from_here(folder: Path) -> Path:
+    """As it is named from the current folder, when it lies below it."""
+    with contextlib.suppress(ValueError):
+        return folder.relative_to(Path.cwd())
+    return folder
 
 
 def own_command() -> str:

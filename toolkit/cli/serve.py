@@ -14,12 +14,12 @@ def serve(
     model: Annotated[str, typer.Option(help="Model folder. Without a GPU, the default is a tiny random model.")] = "",
     prefill: Annotated[str, typer.Option(help="GPU ids of prefill, as 0-3: one instance per --tp ids.")] = "",
     decode: Annotated[str, typer.Option(help="GPU ids of decode, as 4-7.")] = "",
-    prefill_count: Annotated[int, typer.Option(help="Prefill instances where there is no GPU.")] = 0,
-    decode_count: Annotated[int, typer.Option(help="Decode instances where there is no GPU.")] = 0,
-    tp: Annotated[int, typer.Option(help="GPUs per instance.")] = 0,
+    prefill_count: Annotated[int, typer.Option(help="Prefill instances where there is no GPU; 1 where nothing says otherwise.", show_default=False)] = 0,
+    decode_count: Annotated[int, typer.Option(help="Decode instances where there is no GPU; 1 where nothing says otherwise.", show_default=False)] = 0,
+    tp: Annotated[int, typer.Option(help="GPUs per instance; 1 where nothing says otherwise.", show_default=False)] = 0,
     transfer: Annotated[str, typer.Option(help="How Mooncake moves the KV cache: tcp or rdma.")] = "",
     ib_device: Annotated[str, typer.Option(help="RDMA devices, as mlx5_0,mlx5_1.")] = "",
-    attach_prefill: Annotated[str, typer.Option(help="Prefill engines that run already: URL[?bootstrap_port=N],...")] = "",
+    attach_prefill: Annotated[str, typer.Option(help="Prefill engines that run already: URL[?bootstrap_port=8998],...")] = "",
     attach_decode: Annotated[str, typer.Option(help="Decode engines that run already: URL,...")] = "",
     host: Annotated[str, typer.Option(help="Address the gateway binds.")] = "",
     port: Annotated[int | None, typer.Option(help="Port of the gateway; 0: a free one.")] = None,
@@ -61,12 +61,15 @@ def run(planned: "Plan", *, as_json: bool) -> None:
     from datetime import datetime
 
     from serving.launcher import launch
-    from serving.topology import new_run_folder
+    from serving.topology import hand_back_latest, new_run_folder
     from toolkit.cli.progress import Progress
 
     folder = new_run_folder(planned.config.runs_dir, f"{datetime.now().astimezone():%Y%m%d-%H%M%S}")
     with Progress(planned, folder, as_json=as_json) as progress:
-        asyncio.run(launch(planned, folder, progress))
+        try:
+            asyncio.run(launch(planned, folder, progress))
+        finally:
+            hand_back_latest(folder, progress.was_ready)
 
 
 def given(**values: Any) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import difflib
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -93,11 +93,24 @@ def _explain(model: type[BaseModel], item: dict[str, Any]) -> str:
     location = cast("tuple[int | str, ...]", item["loc"])
     dotted = ".".join(str(part) for part in location)
     if item["type"] != "extra_forbidden":
-        return f"{dotted}: {item['msg']} (got {item.get('input')!r})."
-    known = sorted(_fields_at(model, location[:-1]))
-    near = difflib.get_close_matches(str(location[-1]), known, n=1, cutoff=0.5)
+        given = item.get("input")
+        got = "" if isinstance(given, Mapping) else f" (got {given!r})"
+        return f"{dotted or 'configuration'}: {str(item['msg']).removeprefix('Value error, ')}{got}."
+    name, known = str(location[-1]), sorted(_fields_at(model, location[:-1]))
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    elsewhere = [path for path in _paths(model) if path.rpartition(".")[2] == name]
+    if elsewhere:
+        return f"{dotted}: unknown key; did you mean {elsewhere[0]!r}?"
     hint = f"did you mean {near[0]!r}?" if near else f"known keys here: {', '.join(known)}."
     return f"{dotted}: unknown key; {hint}"
+
+
+def _paths(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        yield prefix + name
+        below = _model_of(field.annotation)
+        if below is not None:
+            yield from _paths(below, f"{prefix}{name}.")
 
 
 def _fields_at(model: type[BaseModel], location: tuple[int | str, ...]) -> set[str]:

@@ -189,7 +189,7 @@ def test_deadline_during_fetch_and_during_decode() -> None:
 
         with pytest.raises(OutOfTime) as caught:
             await access.prepare([uri(saved(pictures.arrow(), "PNG"))], CLOCK.monotonic() - 1)
-        assert caught.value.hop == "decode"
+        assert caught.value.hop == "prepare"
 
     run(scenario, {})
 
