@@ -25,6 +25,8 @@ WAITING_TIMEOUT_S = 60
 # Decode asks each prefill's bootstrap server this often and gives up on it after two misses: 4 s to fail the
 # requests of a dead prefill, with the default 5 s it is 10.
 HEARTBEAT_INTERVAL_S = 2
+SIMULATED_PIXELS = (3136, 200_704)
+"""Smallest and largest image area of a simulated engine: the tiny model's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,7 @@ class Host:
 
     gpu: bool
     python: str
+    simulated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +100,14 @@ def _prefill(
         bootstrap_host=_reached_at(config.host),
         bootstrap_port=bootstrap,
     )
+    if host.simulated:
+        stand_in = (
+            *_simulated(config, host, model_name, "prefill", port),
+            "--bootstrap-port",
+            str(bootstrap),
+        )
+        argv = (*stand_in, *_extra(config, config.prefill))
+        return Launch(endpoint.name, "prefill", argv, _environment(config, host), endpoint)
     argv = (
         *_common(config, host, model_path, model_name, one, port),
         "--disaggregation-mode", "prefill",
@@ -113,6 +124,9 @@ def _decode(
     endpoint = EngineEndpoint(
         name=f"decode-{one.number}", role="decode", url=f"http://{_reached_at(config.host)}:{port}"
     )
+    if host.simulated:
+        stand_in = (*_simulated(config, host, model_name, "decode", port), *_extra(config, config.decode))
+        return Launch(endpoint.name, "decode", stand_in, _environment(config, host), endpoint)
     argv = [*_common(config, host, model_path, model_name, one, port), "--disaggregation-mode", "decode"]
     if one.group is None:
         # The default keeps retracted requests in memory pinned by CUDA (pool_host/common.py calls torch.cuda.cudart).
@@ -138,6 +152,25 @@ def _common(
         # The supervisor sends a real image through the whole path instead.
         "--skip-server-warmup",
         *(_on_cpu(config) if one.group is None else _on_gpus(config, one.group)),
+    )  # fmt: skip
+
+
+def _simulated(
+    config: EngineConfig, host: Host, model_name: str, role: Literal["prefill", "decode"], port: int
+) -> tuple[str, ...]:
+    return (
+        host.python, "-m", "serving.engines.simulated",
+        "--role", role,
+        "--host", config.host,
+        "--port", str(port),
+        "--model-name", model_name,
+        "--preset", config.preset,
+        "--max-total-tokens", str(config.max_total_tokens),
+        "--max-running-requests", str(config.max_running_requests),
+        "--min-pixels", str(SIMULATED_PIXELS[0]),
+        "--max-pixels", str(SIMULATED_PIXELS[1]),
+        "--bucket-time-to-first-token", *map(str, TTFT_BUCKETS),
+        "--bucket-inter-token-latency", *map(str, ITL_BUCKETS),
     )  # fmt: skip
 
 
@@ -183,6 +216,8 @@ def _environment(config: EngineConfig, host: Host) -> dict[str, str]:
     }
     if config.transfer == "tcp":
         env["MC_FORCE_TCP"] = "1"
+    if host.simulated:
+        return {name: env[name] for name in env if name.startswith("SGLANG_")}
     if config.host != "0.0.0.0":  # noqa: S104 (compared, not bound)
         env["SGLANG_HOST_IP"] = config.host  # what engines tell each other; else the first outward address
     if not host.gpu:
