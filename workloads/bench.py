@@ -1,12 +1,13 @@
 """One load run from a profile to a run folder: plan, prepare, drive, report.
 
-The folder holds plan.json and profile.toml (what was asked, repeatable), samples.jsonl (appended as requests end) and
-report.md / report.json (rebuilt from the samples at will).
+The folder holds plan.json and profile.toml (what was asked, repeatable), samples.jsonl and metrics.jsonl (appended as
+requests end and pages arrive) and report.md / report.json (rebuilt from them at will).
 """
 
 import asyncio
 import gc
 import json
+import os
 import signal
 import threading
 import time
@@ -16,17 +17,24 @@ from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
+import orjson
+
 from toolkit.core.clock import Clock, SystemClock
 from toolkit.core.errors import UsageFault
 from toolkit.core.http.client import HttpClient
 from toolkit.core.journal import Journal
+from toolkit.core.plan import Plan
 from workloads.client import ChatCaller
 from workloads.compose import compose
 from workloads.driver import Drive, Driver, Progress
+from workloads.folders import mark
+from workloads.image_server import serving_images
+from workloads.own_error import cache_file, last_check
 from workloads.prepare import Prepared, authorization, prepare
 from workloads.profile import Profile, to_toml
-from workloads.report.render import RunFacts, to_json, to_markdown
+from workloads.report.render import Beside, RunFacts, to_json, to_markdown
 from workloads.report.summary import Summary, summarise
+from workloads.scrape import HISTORY, Level, Scraper, Source, levels, sources
 from workloads.target import base_url, find_model
 
 PROGRESS_EVERY_S = 0.25
@@ -52,10 +60,26 @@ class BenchResult:
     facts: RunFacts
     summary: Summary
     folder: Path
+    beside: Beside
+
+
+@dataclass(frozen=True, slots=True)
+class Scraping:
+    """Whose /metrics are kept beside the samples. every_s: 0, nobody's. urls: beside the target's and its engines'."""
+
+    every_s: float = 1.0
+    urls: tuple[str, ...] = ()
+    runs_dir: Path = Path("runs")  # its latest/service.json names the engines
 
 
 def run_bench(
-    profile: Profile, url: str, folder: Path, model: str = "", api_key: str = "", hooks: Hooks | None = None
+    profile: Profile,
+    url: str,
+    folder: Path,
+    model: str = "",
+    api_key: str = "",
+    hooks: Hooks | None = None,
+    scraping: Scraping = Scraping(),
 ) -> BenchResult:
     """Load the target with the profile and write the run folder. Ctrl-C ends the run early and keeps what was recorded.
 
@@ -74,18 +98,21 @@ def run_bench(
         if not plan.requests:
             raise UsageFault("the plan has no request: ask for a higher rate or a longer duration.")
         _start_folder(folder, profile, plan.to_json())
-        prepared = prepare(
-            plan,
-            model,
-            profile.extra_body,
-            profile.max_body_bytes,
-            api_key,
-            lambda done: hooks.on_prepared(done, len(plan.requests)),
-        )
-        started_at, cpu_before = clock.wall(), time.process_time()
-        began = clock.monotonic()
-        drive = runner.run(_drive(profile, target, prepared, folder, clock, hooks))
-        cpu_share = (time.process_time() - cpu_before) / max(1e-9, clock.monotonic() - began)
+        with serving_images(plan, folder / "plan.json", profile.image_server):
+            prepared = prepare(
+                plan,
+                model,
+                profile.extra_body,
+                profile.max_body_bytes,
+                api_key,
+                lambda done: hooks.on_prepared(done, len(plan.requests)),
+            )
+            run = _Run(profile, plan, target, prepared, folder, clock)
+            pages = sources(target, scraping.urls, scraping.runs_dir) if scraping.every_s > 0 else ()
+            started_at, cpu_before = clock.wall(), time.process_time()
+            began = clock.monotonic()
+            drive = runner.run(run.drive(hooks, pages, scraping.every_s, authorization(api_key)))
+            cpu_share = (time.process_time() - cpu_before) / max(1e-9, clock.monotonic() - began)
     facts = RunFacts(
         profile=profile.name,
         target=target,
@@ -95,22 +122,35 @@ def run_bench(
         rate=profile.rate,
         started_at=started_at,
         toolkit_version=version("mm-serving-toolkit"),
+        concurrency=plan.concurrency,
     )
     summary = summarise(
         drive.samples, profile.slo.slos(), drive.window_s, drive.ended_s, drive.interrupted, cpu_share
     )
-    report = json.dumps(to_json(facts, summary), indent=2) + "\n"
+    beside = Beside(last_check(cache_file(os.environ)), _levels(folder))
+    report = json.dumps(to_json(facts, summary, beside), indent=2) + "\n"
     (folder / "report.json").write_text(report, encoding="utf-8")
-    (folder / "report.md").write_text(to_markdown(facts, summary), encoding="utf-8")
-    return BenchResult(facts, summary, folder)
+    (folder / "report.md").write_text(to_markdown(facts, summary, beside), encoding="utf-8")
+    return BenchResult(facts, summary, folder, beside)
 
 
 def _start_folder(folder: Path, profile: Profile, plan_json: bytes) -> None:
+    made = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
+    if made:
+        mark(folder)
     if (folder / f"{SAMPLES}.jsonl").exists():
         raise UsageFault(f"{folder} holds a run already: name another folder with --out.")
     (folder / "plan.json").write_bytes(plan_json)
     (folder / "profile.toml").write_text(to_toml(profile), encoding="utf-8")
+
+
+def _levels(folder: Path) -> tuple[Level, ...]:
+    history = folder / f"{HISTORY}.jsonl"
+    if not history.is_file():
+        return ()
+    with history.open("rb") as lines:
+        return levels(orjson.loads(line) for line in lines)
 
 
 async def _find_model(target: str, api_key: str) -> str:
@@ -121,35 +161,57 @@ async def _find_model(target: str, api_key: str) -> str:
         await client.close()
 
 
-async def _drive(
-    profile: Profile, target: str, prepared: tuple[Prepared, ...], folder: Path, clock: Clock, hooks: Hooks
-) -> Drive:
-    journal = Journal(folder, SAMPLES, max_file_bytes=UNLIMITED_BYTES, keep_files=1, max_queued=SAMPLE_QUEUE)
-    client = HttpClient(clock=clock.monotonic, max_idle_per_host=MAX_IDLE)
-    caller = ChatCaller(client, target, clock, profile.request_timeout_s)
-    caller.build(prepared)
-    driver = Driver(
-        prepared,
-        caller,
-        clock,
-        profile.duration_s,
-        profile.drain_s,
-        on_sample=lambda sample: journal.append(sample.to_dict()),
-    )
-    stop = asyncio.Event()
-    # Bodies and plan live to the end of the run: a collector that walks them in mid-run would delay tokens.
-    gc.collect()
-    gc.freeze()
-    telling = asyncio.create_task(_tell(driver, hooks.on_progress))
-    try:
-        with _stop_on_interrupt(stop):
-            return await driver.run(stop)
-    finally:
-        telling.cancel()
-        hooks.on_progress(driver.progress())
-        gc.unfreeze()
-        await client.close()
-        await asyncio.to_thread(journal.close)
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """The timed part."""
+
+    profile: Profile
+    plan: Plan
+    target: str
+    prepared: tuple[Prepared, ...]
+    folder: Path
+    clock: Clock
+
+    async def drive(
+        self, hooks: Hooks, pages: tuple[Source, ...], every_s: float, key: tuple[tuple[str, str], ...]
+    ) -> Drive:
+        profile, clock = self.profile, self.clock
+        samples, history = (self._journal(name) for name in (SAMPLES, HISTORY))
+        client = HttpClient(clock=clock.monotonic, max_idle_per_host=MAX_IDLE)
+        caller = ChatCaller(client, self.target, clock, profile.request_timeout_s)
+        caller.build(self.prepared)
+        driver = Driver(
+            self.prepared,
+            caller,
+            clock,
+            profile.duration_s,
+            profile.drain_s,
+            on_sample=lambda sample: samples.append(sample.to_dict()),
+            concurrency=self.plan.concurrency,
+        )
+        scraper = Scraper(client, pages, clock, lambda: driver.started_at, history.append, every_s, key)
+        stop = asyncio.Event()
+        # Bodies and plan live to the end of the run: a collector that walks them in mid-run would delay tokens.
+        gc.collect()
+        gc.freeze()
+        beside = [asyncio.create_task(_tell(driver, hooks.on_progress)), asyncio.create_task(scraper.run())]
+        try:
+            with _stop_on_interrupt(stop):
+                return await driver.run(stop)
+        finally:
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
+            hooks.on_progress(driver.progress())
+            gc.unfreeze()
+            await client.close()
+            await asyncio.to_thread(samples.close)
+            await asyncio.to_thread(history.close)
+
+    def _journal(self, name: str) -> Journal:
+        return Journal(
+            self.folder, name, max_file_bytes=UNLIMITED_BYTES, keep_files=1, max_queued=SAMPLE_QUEUE
+        )
 
 
 @contextmanager

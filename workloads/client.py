@@ -46,16 +46,16 @@ class ChatCaller:
         self._url = base_url.rstrip("/") + CHAT_PATH
         self._clock = clock
         self._timeout_s = timeout_s
-        self._built: dict[int, Request] = {}  # by the identity of what was prepared
+        self._built: dict[int, Request] = {}  # by the planned request's index
         self._calls: set[_Call] = set()
 
     def build(self, prepared: Iterable[Prepared]) -> None:
         """Make the bytes of these requests now, so that nothing is composed when they are due."""
-        self._built.update({id(item): self._request(item) for item in prepared})
+        self._built.update({item.planned.index: self._request(item) for item in prepared})
 
     def begin(self, prepared: Prepared, started_at: float, on_end: OnEnd) -> None:
         """Send one request now; `on_end` gets its record once, whatever happens. started_at: the run's start."""
-        request = self._built.pop(id(prepared), None) or self._request(prepared)
+        request = self._built.pop(prepared.planned.index, None) or self._request(prepared)
         call = _Call(prepared, started_at, self._clock, self._calls.discard, on_end)
         self._calls.add(call)
         call.start(self._client, request, self._timeout_s)

@@ -2,11 +2,14 @@
 
 A late request does not move the next one's deadline (relative sleeps lose up to 65 % of the asked rate), and nothing
 waits for an answer, so a slow server meets the load it was promised. Lateness is recorded, not hidden.
+
+A closed loop is the explicit other choice: so many requests are open at any time, and one is due when another ends.
+Its load falls as the server slows, so its delays say less.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from toolkit.core.clock import Clock
@@ -65,8 +68,13 @@ class Driver:
         drain_s: float,
         on_sample: Callable[[LoadSample], None] = lambda _: None,
         alarm: Alarm | None = None,
+        concurrency: int = 0,
     ) -> None:
-        """on_sample: told of every record as it ends; must not block. alarm: on the clock; default the real one."""
+        """on_sample: told of every record as it ends; must not block. alarm: on the clock; default the real one.
+
+        concurrency: 0, an open loop; N, a closed one with N open requests, whose planned times mean nothing: each is
+        due when it is begun, and those that the window left over are no part of the result.
+        """
         self._prepared = prepared
         self._caller = caller
         self._clock = clock
@@ -74,6 +82,7 @@ class Driver:
         self._drain_s = drain_s
         self._on_sample = on_sample
         self._alarm = alarm
+        self._concurrency = concurrency
         self._started_at = 0.0
         self._begun = 0
         self._failed = 0
@@ -105,12 +114,13 @@ class Driver:
             interrupted = not await _before(stop, self._over)
         finally:
             alarm.close()
-        window_s = min(self._duration_s, max(0.0, self._now())) if interrupted else self._duration_s
+        early = interrupted or self._exhausted_early()
+        window_s = min(self._duration_s, max(0.0, self._now())) if early else self._duration_s
         self._caller.cut_off()
         if self._bug is not None:
             raise self._bug
         recorded = {sample.index for sample in self._samples}
-        for due in self._prepared:
+        for due in () if self._concurrency else self._prepared:
             if due.planned.at_s < window_s and due.planned.index not in recorded:
                 self._keep(unsent(due.planned, self._now()))
         samples = tuple(sorted(self._samples, key=lambda sample: sample.index))
@@ -121,32 +131,55 @@ class Driver:
 
     def _pace(self) -> None:
         """Begin what is due and set the alarm for what is next."""
-        prepared, assured = self._prepared, self._alarm
-        assert assured is not None
-        last = min(len(prepared), self._begun + MAX_BURST)
-        while self._begun < last and prepared[self._begun].planned.at_s <= self._now():
-            due = prepared[self._begun]
+        alarm = self._alarm
+        assert alarm is not None
+        for _ in range(MAX_BURST):
+            due = self._next()
+            if due is None:
+                break
             self._begun += 1
             try:
                 self._caller.begin(due, self._started_at, self._ended)
-            except Exception as error:
+            except Exception as error:  # raised again by `run`
                 self._bug = error
                 self._over.set()
                 return
-        if self._begun < len(prepared):
-            assured.set(self._started_at + prepared[self._begun].planned.at_s, self._pace)
-        elif self._now() < self._duration_s:
-            assured.set(self._started_at + self._duration_s, self._pace)
+        if self._more and not self._concurrency:
+            alarm.set(self._started_at + self._prepared[self._begun].planned.at_s, self._pace)
+        elif self._now() < self._duration_s and not self._exhausted_early():
+            again = self._now() if self._next() is not None else self._duration_s
+            alarm.set(self._started_at + again, self._pace)
         elif not self._idle():
-            assured.set(self._started_at + self._duration_s + self._drain_s, self._over.set)
+            alarm.set(self._started_at + self._duration_s + self._drain_s, self._over.set)
+
+    @property
+    def _more(self) -> bool:
+        return self._begun < len(self._prepared)
+
+    def _next(self) -> Prepared | None:
+        """What is due now."""
+        if not self._more:
+            return None
+        due, now = self._prepared[self._begun], self._now()
+        if not self._concurrency:
+            return due if due.planned.at_s <= now else None
+        if now >= self._duration_s or self._begun - len(self._samples) >= self._concurrency:
+            return None
+        return replace(due, planned=replace(due.planned, at_s=now))
+
+    def _exhausted_early(self) -> bool:
+        """Whether a closed loop has asked all that it had before its window's end."""
+        return bool(self._concurrency) and not self._more and self._idle()
 
     def _ended(self, sample: LoadSample) -> None:
         self._keep(sample)
-        if self._begun == len(self._prepared) and self._now() >= self._duration_s:
+        if self._concurrency and self._alarm is not None:
+            self._alarm.set(self._clock.monotonic(), self._pace)
+        elif not self._more and self._now() >= self._duration_s:
             self._idle()
 
     def _idle(self) -> bool:
-        """Whether no answer is open after the window; then the run is over."""
+        """Whether no answer is open after the last request; then the run is over."""
         if len(self._samples) < self._begun:
             return False
         self._over.set()

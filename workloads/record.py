@@ -4,13 +4,40 @@ Every time is in seconds after the run's start, on one monotonic clock, taken wh
 plan, `sent_s` when the send began, the rest when the bytes arrived at the socket.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any
 
 from toolkit.core.plan import PlannedRequest
 from toolkit.core.sample import SloClass, WorkloadClass
 from toolkit.core.slo import gaps, ttft
+
+FIELDS: Mapping[str, str] = MappingProxyType(
+    {
+        "index": "Place in the plan (plan.json holds the same number).",
+        "class": "Workload class: text_only, image_short, multi_image_long, high_res.",
+        "slo": "SLO class: realtime, standard, batch.",
+        "outcome": "completed; refused: an HTTP error status; broken: no proper end; unsent: never reached the server.",
+        "status": "HTTP status; null where no answer began.",
+        "code": "Why it is not completed: the server's error code or the generator's own; null when completed.",
+        "message": "The server's or the transport's words; null when completed.",
+        "finish_reason": "As the server gave it.",
+        "request_id": "The answer's x-request-id.",
+        "intended_s": "When it was due.",
+        "sent_s": "When the send began, connecting included; null when it was never begun.",
+        "first_byte_s": "When the head of the answer arrived.",
+        "first_token_s": "When the first content token arrived; a chunk with only a role is none.",
+        "ended_s": "When its record was closed.",
+        "ttft_s": "first_token_s - sent_s: what the server did.",
+        "ttft_scheduled_s": "first_token_s - intended_s: what a user felt, the generator's lateness included.",
+        "itl_s": "Gaps between token-bearing events, in order; empty for fewer than two.",
+        "tokens": "Answer tokens by the server's usage, else token-bearing events.",
+        "prompt_tokens": "Prompt tokens by the server's usage; null where it gave none.",
+    }
+)
+"""The keys of a line of samples.jsonl, stable: none is renamed or removed, new ones may be added."""
 
 
 class LoadOutcome(StrEnum):

@@ -48,12 +48,13 @@ class Script:
 
 
 class ChatServer:
-    """`script` decides per request body; `ready` and `models` serve the preflight."""
+    """`script` decides per request body; `ready` and `models` serve the preflight, `metrics` the scraper."""
 
     def __init__(self) -> None:
         self.script: Callable[[dict[str, Any]], Script] = lambda body: Script()
         self.ready = Script([b"ok"], 200, "text/plain")
         self.models = Script([b'{"object":"list","data":[{"id":"tiny-vlm"}]}'], 200, "application/json")
+        self.metrics = Script([b"none"], 404, "text/plain")
         self.bodies: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.url = ""
@@ -62,7 +63,9 @@ class ChatServer:
         try:
             while True:
                 path, headers, body = await self._request(reader)
-                script = {"/readyz": self.ready, "/v1/models": self.models}.get(path)
+                script = {"/readyz": self.ready, "/v1/models": self.models, "/metrics": self.metrics}.get(
+                    path
+                )
                 if script is None:
                     self.bodies.append(json.loads(body))
                     self.headers.append(headers)

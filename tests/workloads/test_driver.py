@@ -89,12 +89,23 @@ class Rig:
         ended(record(item, self.clock.monotonic() - started_at))
 
     def run(
-        self, requests: list[Prepared], script: Begin, duration_s: float = 10.0, drain_s: float = 0.05
+        self,
+        requests: list[Prepared],
+        script: Begin,
+        duration_s: float = 10.0,
+        drain_s: float = 0.05,
+        concurrency: int = 0,
     ) -> Drive:
         async def main() -> Drive:
-            caller = Scripted(script)
             driver = Driver(
-                requests, caller, self.clock, duration_s, drain_s, self.written.append, VirtualAlarm(self)
+                requests,
+                Scripted(script),
+                self.clock,
+                duration_s,
+                drain_s,
+                self.written.append,
+                VirtualAlarm(self),
+                concurrency,
             )
             drive = await driver.run(self.stop)
             self.progress.append(driver.progress())
@@ -236,3 +247,37 @@ def test_our_own_bug_is_not_a_sample():
 
     with pytest.raises(RuntimeError, match="a bug"):
         rig.run(prepared(0.5), broken)
+
+
+def test_a_closed_loop_holds_so_many_open_and_no_more():
+    """Two at a time, each due when another ended: never late, and what the window left over is no failure."""
+    rig = Rig()
+    open_now: list[int] = []
+    most: list[int] = []
+
+    def script(item: Prepared, started_at: float, ended: Callable[[LoadSample], None]) -> None:
+        open_now.append(item.planned.index)
+        most.append(len(open_now))
+        asyncio.get_running_loop().call_soon(answer, item, started_at, ended)
+
+    def answer(item: Prepared, started_at: float, ended: Callable[[LoadSample], None]) -> None:
+        rig.clock.advance(1.0)
+        open_now.remove(item.planned.index)
+        ended(record(item, item.planned.at_s))
+
+    drive = rig.run(prepared(*[0.0] * 40), script, duration_s=10.0, concurrency=2)
+
+    assert max(most) == 2
+    assert 5 <= len(drive.samples) < 40
+    assert [s.index for s in drive.samples] == list(range(len(drive.samples)))
+    assert all(s.intended_s < 10.0 for s in drive.samples)
+
+
+def test_a_closed_loop_ends_when_it_has_asked_everything():
+    """Three requests do not take an hour."""
+    rig = Rig()
+
+    drive = rig.run(prepared(0.0, 0.0, 0.0), rig.now, duration_s=3600.0, concurrency=1)
+
+    assert len(drive.samples) == 3
+    assert drive.window_s < 1.0

@@ -1,13 +1,23 @@
 """The summary counts every planned request, the verdict judges the generator, and no table shows what it cannot know."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from toolkit.core.sample import SloClass, WorkloadClass
 from toolkit.core.slo import DEFAULT_SLOS
 from workloads.record import LoadOutcome, LoadSample
-from workloads.report.render import MEASURES, RunFacts, cells, remarks, to_json, to_markdown, verdict
+from workloads.report.render import (
+    MEASURES,
+    RunFacts,
+    cells,
+    headline,
+    remarks,
+    to_json,
+    to_markdown,
+    verdict,
+)
 from workloads.report.summary import Summary, summarise
 
 FACTS = RunFacts("smoke", "http://127.0.0.1:1", "tiny", 1, "poisson", 2.0, 1.7e9, "0.1.0")
@@ -162,3 +172,27 @@ def test_an_interrupted_run_says_so():
 
     assert to_json(FACTS, result)["interrupted"] is True
     assert "interrupted" in to_markdown(FACTS, result)
+
+
+def test_every_report_says_what_is_known_of_the_generators_own_error():
+    """No check on this machine is told as such, in the JSON too."""
+    result = summary([done(0)])
+
+    assert "not checked on this machine" in to_markdown(FACTS, result)
+    assert to_json(FACTS, result)["generator"]["self_check"] is None
+
+
+def test_goodput_is_told_from_both_clocks():
+    """A generator that was late shows what the server kept nevertheless; what never came back keeps nothing."""
+    total = summary([done(0, slip=2.9, ttft=0.2), bad(1, "truncated", LoadOutcome.BROKEN)]).total
+
+    assert (total.attainment, total.attainment_sent) == (0.0, 0.5)
+    assert (total.goodput, total.goodput_sent) == (0.0, pytest.approx(0.1))
+
+
+def test_a_closed_loop_is_called_one():
+    """No rate was asked, so none is shown."""
+    facts = replace(FACTS, concurrency=4)
+
+    assert headline(facts, summary([done(0)])).startswith("closed loop of 4 for 10 s")
+    assert not any("asked" in line for line in remarks(facts, summary([done(0)])))

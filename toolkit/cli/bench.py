@@ -1,6 +1,7 @@
 """`toolkit bench`: load a service and print what it kept of its promises."""
 
 import sys
+from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,6 +11,8 @@ import typer
 from toolkit.cli.console import FAILED, INTERRUPTED, console
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from workloads.bench import BenchResult, Hooks
 
 RUNS = Path("runs")
@@ -25,12 +28,22 @@ def bench(
     out: Annotated[Path | None, typer.Option(help="Run folder. Default: runs/bench-DATE-TIME.")] = None,
     api_key: Annotated[str, typer.Option(envvar="TOOLKIT_API_KEY", help="Key for the target.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print report.json instead of the table.")] = False,
+    scrape: Annotated[list[str] | None, typer.Option(help="A further URL whose /metrics are kept beside the samples; may be repeated.")] = None,
+    scrape_every: Annotated[float, typer.Option(min=0, max=5, help="Seconds between two pages of /metrics; 0: none.")] = 1.0,
+    keep_runs: Annotated[int, typer.Option(min=1, help="Most folders bench-* kept in runs; older ones are deleted.")] = 50,
+    keep_gb: Annotated[float, typer.Option(min=0, help="Most that folders bench-* in runs may take together.")] = 5.0,
+    self_check: Annotated[bool, typer.Option("--self-check", help="Measure the load generator's own error instead, at --rate or at rising rates.")] = False,
 ) -> None:  # fmt: skip
     """Send a seeded mix of text and image requests at a fixed rate, and report TTFT, ITL and SLO attainment per class.
 
-    Exit codes: 0 every request completed, 1 some failed, 2 wrong usage, 3 nothing to load, 130 interrupted.
+    Exit codes: 0 every request completed, 1 some failed (with --self-check: the generator is not honest at that rate),
+    2 wrong usage, 3 nothing to load, 130 interrupted.
     """
-    from workloads.bench import run_bench
+    if self_check:
+        _self_check(rate, duration, seed, as_json)
+        return
+    from workloads.bench import Scraping, run_bench
+    from workloads.folders import Quota, rotate
     from workloads.profile import load_profile
     from workloads.target import default_url
 
@@ -38,7 +51,17 @@ def bench(
     chosen = load_profile(profile, {key: value for key, value in asked.items() if value is not None})
     folder = out or RUNS / f"bench-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
     with _Display() as display:
-        result = run_bench(chosen, url or default_url(RUNS), folder, model, api_key, display.hooks())
+        result = run_bench(
+            chosen,
+            url or default_url(RUNS),
+            folder,
+            model,
+            api_key,
+            display.hooks(),
+            Scraping(scrape_every, tuple(scrape or ()), RUNS),
+        )
+    if out is None:
+        rotate(RUNS, Quota(keep_runs, int(keep_gb * 1e9)))
     if as_json:
         sys.stdout.write((folder / "report.json").read_text(encoding="utf-8"))
     else:
@@ -94,7 +117,15 @@ def _print(result: "BenchResult") -> None:
     from rich import box
     from rich.table import Table
 
-    from workloads.report.render import MEASURES, NOTES, cells, headline, remarks
+    from workloads.report.render import (
+        LEVEL_COLUMNS,
+        MEASURES,
+        NOTES,
+        cells,
+        headline,
+        level_cells,
+        remarks,
+    )
 
     # A column per class: that fits a terminal of 80 columns, a row per class does not.
     groups = result.summary.every
@@ -106,7 +137,48 @@ def _print(result: "BenchResult") -> None:
         table.add_row(measure, *row)
     screen = console()
     above = headline(result.facts, result.summary)
-    below = (*remarks(result.facts, result.summary), "", *NOTES, "", f"run folder: {result.folder}")
+    below = (
+        *remarks(result.facts, result.summary, result.beside),
+        "",
+        *NOTES,
+        "",
+        f"run folder: {result.folder}",
+    )
     screen.print(above, highlight=False, markup=False, soft_wrap=True)
     screen.print(table)
+    if result.beside.levels:
+        screen.print(_table(LEVEL_COLUMNS, map(level_cells, result.beside.levels)))
     screen.print("\n".join(below), highlight=False, markup=False, soft_wrap=True)
+
+
+def _table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> "Table":
+    """The first column to the left, numbers to the right."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for number, column in enumerate(columns):
+        table.add_column(column, justify="right" if number else "left")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _self_check(rate: float | None, duration: float | None, seed: int | None, as_json: bool) -> None:
+    import json
+    import os
+
+    from workloads.own_error import COLUMNS, cache_file, cells, describe, keep, limits
+    from workloads.selfcheck import DURATION_S, self_check
+
+    results = self_check(rate, duration or DURATION_S, 1 if seed is None else seed)
+    best = keep(results, cache_file(os.environ))
+    if as_json:
+        sys.stdout.write(json.dumps([result.to_dict() for result in results], indent=2) + "\n")
+    else:
+        screen = console()
+        rows = zip(COLUMNS, *map(cells, results), strict=True)  # a column per rate fits a terminal
+        screen.print(_table(("", *("" for _ in results)), rows))
+        screen.print("\n".join((limits(), describe(best))), highlight=False, markup=False, soft_wrap=True)
+    if not results[0].honest:
+        raise typer.Exit(FAILED)

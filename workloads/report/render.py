@@ -5,9 +5,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from toolkit.core.slo import Quantile
+from workloads.own_error import SelfCheck, describe
 from workloads.report.summary import Generator, Group, Summary
+from workloads.scrape import Level
 
 REPORT_VERSION = 1
+LEVEL_COLUMNS = ("source", "requests or share", "mean", "max", "pages")
 
 MEASURES = (
     "offered",
@@ -22,10 +25,12 @@ MEASURES = (
     "ITL p95 ms",
     "tokens/s",
     "SLO kept",
+    "from send",
 )
 NOTES = (
     "TTFT: from the intended arrival; from send: the same token from the actual send. Both of completed requests.",
-    "ITL: gaps between token events, pooled. SLO kept: TTFT and ITL within the class's limits, of all offered.",
+    "ITL: gaps between token events, pooled. SLO kept: TTFT and ITL within the class's limits, of all offered; below it",
+    "the same with TTFT from the send. Refused, broken and unsent requests keep none.",
     ">= is a lower bound (99 % confidence): too few samples for a value (p50 needs 11, p95 130, p99 662).",
 )
 
@@ -42,10 +47,23 @@ class RunFacts:
     rate: float
     started_at: float  # Unix seconds
     toolkit_version: str
+    concurrency: int = 0  # of a closed loop
 
 
-def to_json(facts: RunFacts, summary: Summary) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """What stands beside the numbers. self_check: the generator's own error, where known. levels: of /metrics."""
+
+    self_check: SelfCheck | None = None
+    levels: tuple[Level, ...] = ()
+
+
+NOTHING = Beside()
+
+
+def to_json(facts: RunFacts, summary: Summary, beside: Beside = NOTHING) -> dict[str, Any]:
     """Plain JSON types under stable keys, seconds throughout."""
+    check = beside.self_check
     return {
         "version": REPORT_VERSION,
         "run": asdict(facts),
@@ -53,13 +71,18 @@ def to_json(facts: RunFacts, summary: Summary) -> dict[str, Any]:
         "measured_s": summary.measured_s,
         "interrupted": summary.interrupted,
         "verdict": verdict(summary.generator),
-        "generator": {**asdict(summary.generator), "saturated": summary.generator.saturated},
+        "generator": {
+            **asdict(summary.generator),
+            "saturated": summary.generator.saturated,
+            "self_check": None if check is None else check.to_dict(),
+        },
         "total": _group_json(summary.total),
         "classes": {group.name: _group_json(group) for group in summary.groups},
+        "levels": [asdict(level) for level in beside.levels],
     }
 
 
-def to_markdown(facts: RunFacts, summary: Summary) -> str:
+def to_markdown(facts: RunFacts, summary: Summary, beside: Beside = NOTHING) -> str:
     """A page with a row per class."""
     rows = [
         ("class", *MEASURES),
@@ -67,7 +90,10 @@ def to_markdown(facts: RunFacts, summary: Summary) -> str:
         *((g.name, *cells(g)) for g in summary.every),
     ]
     table = ["| " + " | ".join(row) + " |" for row in rows]
-    listed = [f"- {line}" for line in remarks(facts, summary)]
+    listed = [f"- {line}" for line in remarks(facts, summary, beside)]
+    if beside.levels:
+        levels = [LEVEL_COLUMNS, ("---",) * len(LEVEL_COLUMNS), *map(level_cells, beside.levels)]
+        table += ["", *("| " + " | ".join(row) + " |" for row in levels)]
     lines = [f"# Load report: {facts.profile}", "", headline(facts, summary), "", *table, "", *listed, ""]
     return "\n".join([*lines, *(f"{note}  " for note in NOTES)]) + "\n"
 
@@ -75,9 +101,13 @@ def to_markdown(facts: RunFacts, summary: Summary) -> str:
 def headline(facts: RunFacts, summary: Summary) -> str:
     """One line: what was asked of whom."""
     cut = ", interrupted" if summary.interrupted else ""
+    how = (
+        f"closed loop of {facts.concurrency}"
+        if facts.concurrency
+        else f"{facts.arrival} arrivals at {facts.rate:g}/s"
+    )
     return (
-        f"{facts.arrival} arrivals at {facts.rate:g}/s for {summary.window_s:.0f} s{cut}, seed {facts.seed}, "
-        f"model {facts.model} at {facts.target}"
+        f"{how} for {summary.window_s:.0f} s{cut}, seed {facts.seed}, model {facts.model} at {facts.target}"
     )
 
 
@@ -91,11 +121,16 @@ def cells(group: Group) -> tuple[str, ...]:
         *(_cell(q) for q in (group.ttft.p50, group.ttft.p95, group.ttft_sent.p50, group.ttft_sent.p95)),
         *(_cell(q) for q in (group.itl.p50, group.itl.p95)),
         f"{group.tokens_per_s:.1f}",
-        "-" if group.attainment is None else f"{group.attainment:.1%}",
+        *("-" if share is None else f"{share:.1%}" for share in (group.attainment, group.attainment_sent)),
     )
 
 
-def remarks(facts: RunFacts, summary: Summary) -> list[str]:
+def level_cells(level: Level) -> tuple[str, ...]:
+    """One cell for each of LEVEL_COLUMNS."""
+    return (level.source, level.what, f"{level.mean:.3g}", f"{level.max:.3g}", str(level.pages))
+
+
+def remarks(facts: RunFacts, summary: Summary, beside: Beside = NOTHING) -> list[str]:
     """What a reader must know beside the table."""
     lines = [
         f"{group.name} failed: " + ", ".join(f"{code} {count}" for code, count in group.failed.items())
@@ -108,10 +143,10 @@ def remarks(facts: RunFacts, summary: Summary) -> list[str]:
         )
     offered = summary.total.offered / summary.window_s
     lines.append(
-        f"goodput {summary.total.goodput:.2f}/s of {offered:.2f}/s offered "
-        f"({facts.rate:g}/s asked; {facts.arrival} arrivals are not rescaled to it)"
+        f"goodput {summary.total.goodput:.2f}/s of {offered:.2f}/s offered, "
+        f"{summary.total.goodput_sent:.2f}/s counted from the send ({_asked(facts)})"
     )
-    return [*lines, verdict(summary.generator)]
+    return [*lines, verdict(summary.generator), describe(beside.self_check)]
 
 
 def verdict(generator: Generator) -> str:
@@ -122,6 +157,12 @@ def verdict(generator: Generator) -> str:
         f"(limit {_ms(generator.slip_limit_s)}), delivered {generator.delivered:.1%} of the schedule, "
         f"{generator.cpu_share:.0%} of a core"
     )
+
+
+def _asked(facts: RunFacts) -> str:
+    if facts.concurrency:
+        return "closed loop: the load fell with the server's speed"
+    return f"{facts.rate:g}/s asked; {facts.arrival} arrivals are not rescaled to it"
 
 
 def _cell(q: Quantile | None) -> str:

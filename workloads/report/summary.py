@@ -33,6 +33,7 @@ class Group:
     failed: count by code. empty: completed answers without a single token. ttft, ttft_sent: of completed requests,
     from the intended arrival and from the send. attainment: share of offered requests that kept their SLO class's
     promise (TTFT from the intended arrival, and ITL); ttft_attainment: TTFT alone. goodput: good requests/s.
+    attainment_sent, goodput_sent: the same with TTFT from the actual send: what the server kept.
     """
 
     name: str
@@ -50,6 +51,8 @@ class Group:
     attainment: float | None
     ttft_attainment: float | None
     goodput: float
+    attainment_sent: float | None
+    goodput_sent: float
 
     @property
     def failures(self) -> int:
@@ -123,6 +126,7 @@ def _group(
 ) -> Group:
     completed = [s for s in samples if s.completed]
     kept = sum(good(s, slos) for s in completed)
+    kept_sent = sum(slos[s.slo_class].met(s.ttft_s, s.itl_s) for s in completed)
     kept_ttft = sum(Slo(ttft_s=slos[s.slo_class].ttft_s).met(s.ttft_scheduled_s, ()) for s in completed)
     tokens = sum(s.tokens for s in completed)
     return Group(
@@ -141,6 +145,8 @@ def _group(
         attainment=attainment(kept, len(samples)),
         ttft_attainment=attainment(kept_ttft, len(samples)),
         goodput=goodput(kept, window_s),
+        attainment_sent=attainment(kept_sent, len(samples)),
+        goodput_sent=goodput(kept_sent, window_s),
     )
 
 

@@ -1,0 +1,52 @@
+"""docs/samples.md, made from the record type: `python -m workloads.report.page [--check]`."""
+
+import sys
+from pathlib import Path
+
+from workloads.record import FIELDS
+from workloads.scrape import NAMES
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "samples.md"
+
+
+def samples_page() -> str:
+    """The page's text."""
+    rows = [f"| `{name}` | {meaning} |" for name, meaning in FIELDS.items()]
+    return "\n".join(
+        [
+            "# What a load run writes",
+            "",
+            "Made from `workloads/record.py` and `workloads/scrape.py`. A run folder holds `plan.json` and `profile.toml`",
+            "(what was asked), `samples.jsonl`, `metrics.jsonl`, `report.json` and `report.md`.",
+            "",
+            "## samples.jsonl",
+            "",
+            "One line per planned request, in order of their ends. Times are seconds after the run's start on one monotonic",
+            "clock; keys stay, new ones may be added. What is refused, broken or unsent misses its SLO.",
+            "",
+            "| key | meaning |",
+            "|---|---|",
+            *rows,
+            "",
+            "## metrics.jsonl",
+            "",
+            '`{"at_s", "source", "values": {"name{labels}": value}}` per page of /metrics, on the same time axis, or',
+            '`{"at_s", "source", "error"}`. `source`: `target`, an engine of the service that answers there, or a URL given',
+            "with `--scrape`. Only these names are kept:",
+            "",
+            *(f"- `{name}`" for name in NAMES),
+            "",
+        ]
+    )
+
+
+def main(arguments: list[str]) -> int:
+    """Write the page, or with --check say whether it differs; 1 when it does."""
+    if "--check" in arguments:
+        return 0 if PAGE.is_file() and PAGE.read_text(encoding="utf-8") == samples_page() else 1
+    PAGE.write_text(samples_page(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
