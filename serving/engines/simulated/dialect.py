@@ -4,7 +4,7 @@ from typing import Any
 
 import orjson
 
-from serving.engines.simulated.prompt import Ask
+from serving.engines.simulated.prompt import GATE, SCHEMA, Ask, Refused
 from serving.engines.simulated.words import logprob, piece, token_id
 
 SSE_DONE = b"data: [DONE]\n\n"
@@ -24,6 +24,22 @@ def stream_failure(message: str, status: int) -> bytes:
     """A failure told under HTTP 200."""
     name = FIRST_ERROR_NAMES.get(status, "INTERNAL_SERVER_ERROR")
     return sse({"error": refusal(message, name, status)})
+
+
+def generate_refusal(error: Refused) -> dict[str, Any]:
+    """The body of a 4xx or 5xx of /generate: each of its three gates has its own shape."""
+    if error.kind == GATE:
+        return {"error": error.message}
+    if error.kind == SCHEMA:
+        return refusal(error.message, error.kind, error.status)
+    return {"error": {"message": error.message}}
+
+
+def generate_fault(message: str) -> bytes:
+    """What a /generate stream says to a request that the tokenizer refuses (http_server.py:949)."""
+    return sse(
+        {"error": {"message": message, "type": "invalid_request_error", "code": 400, "retryable": False}}
+    )
 
 
 def usage(ask: Ask, made: int) -> dict[str, Any]:

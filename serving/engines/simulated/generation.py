@@ -37,6 +37,10 @@ class Writer(Protocol):
 
     def refused(self, message: str, kind: str, status: int) -> object: ...
 
+    def refused_in_stream(self, error: Refused) -> bytes | None:
+        """The event that tells of a refusal under HTTP 200; None: it has a status of its own."""
+        ...
+
 
 class Closed(Exception):
     """The client went away before the end."""
@@ -87,13 +91,16 @@ class Generation:
         paired = self.role != "unified"
         if paired and where.room is None and not where.fake:
             raise Refused(
-                f"Invalid request: Disaggregated request received without bootstrap room id. req.rid={rid!r}"
+                f"Invalid request: Disaggregated request received without bootstrap room id. req.rid={rid!r}",
+                inside=True,
             )
         if self.engine.scheduler.faults.answer_503:
-            raise Refused(QUEUE_FULL, "503", 503)
+            raise Refused(QUEUE_FULL, "503", 503, inside=True)
         limit = self.engine.scheduler.limits.max_total_tokens
         if ask.prompt_tokens > limit:
-            raise Refused(f"Request has {ask.prompt_tokens} tokens, and the KV cache holds {limit}.")
+            raise Refused(
+                f"Request has {ask.prompt_tokens} tokens, and the KV cache holds {limit}.", inside=True
+            )
         # With several samples SGLang makes up the rids, and all of them share the one room (io_struct.py:382).
         rids = [rid] if ask.samples == 1 else [uuid.uuid4().hex for _ in range(ask.samples)]
         for index, one in enumerate(rids):
@@ -119,9 +126,6 @@ class Generation:
         while left:
             heard = await self._next()
             sample = self.samples[heard.rid]
-            if isinstance(heard, Failed) and heard.status == 400 and not begun:
-                await self.call.json(writer.refused(heard.message, "BadRequestError", 400), 400)
-                return
             if not begun:
                 await self.call.begin_events()
                 begun = True
@@ -179,9 +183,10 @@ class Generation:
     async def _refuse(self, writer: Writer, error: Refused) -> None:
         for sample in self.samples:
             self.engine.abort(sample)
-        if error.status >= 500 and self.ask.stream:
+        told = writer.refused_in_stream(error) if self.ask.stream else None
+        if told is not None:
             await self.call.begin_events()
-            await self.call.event(writer.failure(error.message, error.status))
+            await self.call.event(told)
             await self.call.event(dialect.SSE_DONE)
             await self.call.end()
         else:
@@ -214,6 +219,9 @@ class ChatAnswer:
 
     def refused(self, message: str, kind: str, status: int) -> object:
         return dialect.refusal(message, kind, status)
+
+    def refused_in_stream(self, error: Refused) -> bytes | None:
+        return self.failure(error.message, error.status) if error.inside else None
 
     def _role(self, index: int) -> list[bytes]:
         if index in self._named:
@@ -249,6 +257,13 @@ class GenerateAnswer:
 
     def refused(self, message: str, kind: str, status: int) -> object:
         return {"error": {"message": message}} if status == 400 else dialect.refusal(message, kind, status)
+
+    def refused_in_stream(self, error: Refused) -> bytes | None:
+        return (
+            self.failure(error.message, error.status)
+            if error.inside
+            else dialect.generate_fault(error.message)
+        )
 
     def _so_far(self, made: int, finish: dict[str, object] | None) -> dict[str, object]:
         return dialect.generated(self._ask, self._rid, made, finish, time.monotonic() - self._began)

@@ -17,14 +17,21 @@ FAKE_BOOTSTRAP_HOST = "2.2.2.2"
 """SGLang's own host name for "no peer": prefill sends nothing, decode waits for nothing (disaggregation/utils.py:53)."""
 
 
-class Refused(Exception):
-    """400 by default; kind is the body's `type`."""
+SCHEMA, GATE = "Bad Request", "gate"
+"""Kinds of refusals: by pydantic's schema, by the media gate of /generate; "BadRequestError" is the tokenizer's own."""
 
-    def __init__(self, message: str, kind: str = "BadRequestError", status: int = 400) -> None:
+
+class Refused(Exception):
+    """400 by default; kind is the body's `type`. inside: the scheduler refused, so a stream tells it under HTTP 200."""
+
+    def __init__(
+        self, message: str, kind: str = "BadRequestError", status: int = 400, *, inside: bool = False
+    ) -> None:
         super().__init__(message)
         self.message = message
         self.kind = kind
         self.status = status
+        self.inside = inside
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,10 +95,11 @@ async def read_generate(body: bytes, eyes: Eyes, context_tokens: int) -> Ask:
     try:
         urls = gate(document.get("image_data"))
     except BadMedia as error:
-        raise Refused(str(error)) from error
+        raise Refused(str(error), GATE) from error
     for name, kind in (("rid", str), ("priority", int)):
         if document.get(name) is not None and not isinstance(document[name], kind):
-            raise Refused(f"Expected `{name}` to be {kind.__name__}")
+            what = f"Input should be a valid {'string' if kind is str else 'integer'}"
+            raise _invalid(f"{kind.__name__}_type", ("body", name), what, document[name])
     text, ids = document.get("text"), document.get("input_ids")
     if not isinstance(text, str) and not isinstance(ids, list):
         raise Refused("Either text, input_ids or input_embeds should be provided.")
@@ -200,7 +208,7 @@ def _messages(messages: list[Any]) -> tuple[str, list[str]]:
 def _invalid(kind: str, where: tuple[str | int, ...], what: str, given: Any) -> Refused:
     """As SGLang words pydantic's errors: it quotes the whole input."""
     detail = f"{{'type': {kind!r}, 'loc': {where!r}, 'msg': {what!r}, 'input': {given!r}}}"
-    return Refused(f"1 validation error:\n  {detail}", "Bad Request")
+    return Refused(f"1 validation error:\n  {detail}", SCHEMA)
 
 
 def _tokens(text: str) -> int:

@@ -267,7 +267,7 @@ class Server:
                 await call.body(), self._eyes, self._engine.scheduler.limits.context_tokens
             )
         except Refused as error:
-            await call.json({"error": error.message}, error.status)
+            await call.json(dialect.generate_refusal(error), error.status)
             return
         rid = ask.rid or uuid.uuid4().hex
         await self._run(call, ask, rid, GenerateAnswer(ask, rid, time.monotonic()))
