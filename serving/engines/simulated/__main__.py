@@ -19,9 +19,10 @@ from serving.engines.simulated.http import App, app
 from serving.engines.simulated.media import BadMedia, Eyes, Fetch
 from serving.engines.simulated.metrics import ITL_S, TTFT_S, Metrics
 from serving.engines.simulated.model import PRESETS
+from serving.engines.simulated.pages import Identity
 from serving.engines.simulated.rendezvous import Heartbeat, Peers
 from serving.engines.simulated.scheduler import Scheduler
-from serving.engines.simulated.server import Identity, Server
+from serving.engines.simulated.server import Server
 from toolkit.core.clock import SystemClock
 from toolkit.core.http.client import HttpClient
 from toolkit.core.http.errors import TransportError

@@ -1,7 +1,7 @@
 """The least of HTTP that the stand-in needs, over ASGI: a request with its body, an answer in pieces, an end of the client."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
+from contextlib import suppress
 from typing import Any
 from urllib.parse import parse_qs
 
@@ -82,9 +82,7 @@ def app(handle: Handler) -> App:
     async def asgi(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise RuntimeError(f"unsupported ASGI scope: {scope['type']}")
-        try:
+        with suppress(Gone):
             await handle(Call(scope, receive, send))
-        except Gone:
-            await asyncio.sleep(0)
 
     return asgi

@@ -6,46 +6,25 @@ import signal
 import time
 import uuid
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any
 
 import orjson
 from pydantic import ValidationError
 
-from serving.engines.simulated import dialect
-from serving.engines.simulated.effects import Role
+from serving.engines.simulated import dialect, pages
 from serving.engines.simulated.engine import Engine, Heard
 from serving.engines.simulated.faults import Faults
 from serving.engines.simulated.generation import ChatAnswer, GenerateAnswer, Generation
 from serving.engines.simulated.http import Call
 from serving.engines.simulated.media import Eyes
 from serving.engines.simulated.metrics import Metrics
+from serving.engines.simulated.pages import Identity
 from serving.engines.simulated.prompt import Ask, Refused, read_chat, read_generate
 from serving.engines.simulated.rendezvous import Peers
 from serving.engines.simulated.state import Job
 
-VERSION = "0.5.23"
-"""The SGLang whose dialect this is."""
 HEALTH_FIRST_LOOK_S = 1.0
 HEALTH_TIMEOUT_S = 20.0
 """SGLANG_HEALTH_CHECK_TIMEOUT: /health that generates answers 503 after so long (http_server.py:218)."""
-
-
-@dataclass(frozen=True, slots=True)
-class Identity:
-    """What the engine says of itself. health_generates: /health runs a token, as SGLang's does unless told otherwise."""
-
-    model_name: str
-    role: Role
-    port: int
-    bootstrap_port: int
-    preset: str
-    health_generates: bool
-
-    @property
-    def mode(self) -> str:
-        return "null" if self.role == "unified" else self.role
 
 
 class Server:
@@ -124,129 +103,22 @@ class Server:
             self._engine.abort(rid)
 
     async def _server_info(self, call: Call) -> None:
-        identity, limits = self._identity, self._engine.scheduler.limits
         load = self._engine.scheduler.loads(self._engine.now)
-        await call.json(
-            {
-                "simulated": True,
-                "preset": identity.preset,
-                "model_path": "simulated",
-                "tokenizer_path": "simulated",
-                "served_model_name": identity.model_name,
-                "port": identity.port,
-                "tp_size": 1,
-                "dp_size": 1,
-                "page_size": limits.page_size,
-                "max_running_requests": limits.max_running,
-                "max_total_tokens": limits.max_total_tokens,
-                "max_total_num_tokens": limits.max_total_tokens,
-                "context_length": limits.context_tokens,
-                "chunked_prefill_size": limits.chunk_tokens,
-                "disaggregation_mode": identity.mode,
-                "disaggregation_bootstrap_port": identity.bootstrap_port,
-                "disaggregation_transfer_backend": "simulated",
-                "enable_metrics": True,
-                "version": VERSION,
-                "internal_states": [
-                    {
-                        "effective_max_running_requests_per_dp": limits.max_running,
-                        "last_gen_throughput": load.throughput,
-                        "memory_usage": {"token_capacity": limits.max_total_tokens},
-                    }
-                ],
-            }
-        )
+        await call.json(pages.server_info(self._identity, self._engine.scheduler.limits, load))
 
     async def _model_info(self, call: Call) -> None:
-        await call.json(
-            {
-                "simulated": True,
-                "model_path": "simulated",
-                "served_model_name": self._identity.model_name,
-                "tokenizer_path": "simulated",
-                "is_generation": True,
-                "preferred_sampling_params": None,
-                "weight_version": "default",
-                "load_format": "auto",
-                "reasoning_parser": None,
-                "tool_call_parser": None,
-                "disaggregation_mode": self._identity.mode,
-                "has_image_understanding": True,
-                "has_audio_understanding": False,
-                "model_type": "qwen2_5_vl",
-                "architectures": ["Qwen2_5_VLForConditionalGeneration"],
-            }
-        )
+        await call.json(pages.model_info(self._identity))
 
     async def _models(self, call: Call) -> None:
-        name = self._identity.model_name
-        one = {
-            "id": name,
-            "object": "model",
-            "created": int(time.time()),
-            "owned_by": "sglang",
-            "root": name,
-            "parent": None,
-            "max_model_len": self._engine.scheduler.limits.context_tokens,
-        }
-        await call.json({"object": "list", "data": [one]})
+        limits = self._engine.scheduler.limits
+        await call.json(pages.models(self._identity, limits, int(time.time())))
 
     async def _loads(self, call: Call) -> None:
-        load, limits = self._engine.scheduler.loads(self._engine.now), self._engine.scheduler.limits
-        one: dict[str, Any] = {
-            "timestamp": time.time() - (self._engine.now - load.at),
-            "dp_rank": 0,
-            "num_running_reqs": load.running,
-            "num_waiting_reqs": load.waiting,
-            "num_waiting_uncached_tokens": load.waiting_tokens,
-            "num_used_tokens": load.used_tokens,
-            "num_total_tokens": load.used_tokens,
-            "num_active_tokens": load.context_tokens,
-            "num_prealloc_ready_tokens": 0,
-            "max_total_num_tokens": limits.max_total_tokens,
-            "max_running_requests": limits.max_running,
-            "token_usage": round(load.used_tokens / limits.max_total_tokens, 4),
-            "gen_throughput": round(load.throughput, 2),
-            "cache_hit_rate": 0.0,
-            "utilization": 0.0,
-            "total_prefill_uncached_tokens": load.prefill_tokens,
-            "total_prefill_busy_us": int(load.prefill_busy_s * 1e6),
-            "decode_moments": None,
-            "memory": {
-                "weight_gb": 0.0,
-                "kv_cache_gb": round(
-                    self._engine.scheduler.costs.kv_bytes(limits.max_total_tokens) / 2**30, 3
-                ),
-                "graph_gb": 0.0,
-                "token_capacity": limits.max_total_tokens,
-            },
-            "disaggregation": {
-                "mode": self._identity.mode,
-                "prefill_bootstrap_queue_reqs": load.bootstrap,
-                "prefill_inflight_queue_reqs": load.inflight,
-                "decode_prealloc_queue_reqs": load.prealloc,
-                "decode_transfer_queue_reqs": load.transfer,
-                "decode_retracted_queue_reqs": load.retracted,
-                "kv_transfer_speed_gb_s": load.transfer_bytes_per_s / 1e9,
-                "kv_transfer_latency_ms": load.transfer_s * 1e3,
-            },
-            "queues": {
-                "waiting": load.waiting,
-                "grammar": 0,
-                "paused": load.paused,
-                "retracted": load.retracted,
-                "prealloc_ready": 0,
-            },
-        }
-        await call.json(
-            {
-                "timestamp": datetime.now(UTC).isoformat(),
-                "version": VERSION,
-                "accelerator": None,
-                "num_accelerators": 1,
-                "loads": [one],
-            }
-        )
+        scheduler, now = self._engine.scheduler, self._engine.now
+        load = scheduler.loads(now)
+        size = scheduler.costs.kv_bytes(scheduler.limits.max_total_tokens)
+        taken = time.time() - (now - load.at)
+        await call.json(pages.loads(self._identity, scheduler.limits, load, size, taken))
 
     async def _page(self, call: Call) -> None:
         page = self._metrics.page(self._engine.scheduler)

@@ -13,6 +13,7 @@ import pytest
 
 from serving.topology import free_ports
 from tests.conformance.engines import Answer, Pair, new_rid, post, simulated, wait_ready
+from tests.live.service import wait_for
 
 ROLES = ("prefill", "decode")
 
@@ -143,6 +144,27 @@ def test_a_unified_engine_needs_nobody_and_ends_in_order(tmp_path: Path) -> None
         in scrape
     )
     assert "no model computes here" in (tmp_path / "log").read_text()
+
+
+def test_a_closed_stream_goes_on_for_a_while(pair: Pair) -> None:
+    """As SGLang: whoever only hangs up, and sends no abort, keeps the engine busy for two seconds."""
+    rid = new_rid()
+    body = pair.chat(bootstrap_host="2.2.2.2", max_tokens=20_000, ignore_eos=True, stream=True)
+    with httpx.stream(
+        "POST", f"{pair.decode}/v1/chat/completions", json={**body, "rid": rid}, timeout=30
+    ) as leg:
+        next(leg.iter_raw())
+
+    def still_there() -> bool:
+        again = httpx.post(
+            f"{pair.decode}/v1/chat/completions",
+            json={**body, "rid": rid, "stream": False, "max_tokens": 1},
+            timeout=30,
+        )
+        return again.status_code == 400 and "Duplicate" in again.text
+
+    assert still_there()
+    wait_for("the abort", lambda: not still_there(), 20)
 
 
 def test_a_failed_transfer_is_told_on_both_legs_and_remembered(pair: Pair) -> None:
