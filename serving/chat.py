@@ -6,7 +6,7 @@ the PD rendezvous (rid, bootstrap_*), which a client may not set.
 """
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,16 +16,40 @@ from toolkit.core.errors import InvalidRequest, OutOfTime
 from toolkit.core.sample import SloClass
 
 MAX_BUDGET_S = 3600.0
+MAX_BUDGET_DIGITS = 10
 MAX_CHOICES = 16
 
 OWNED_FIELDS = frozenset(
-    {"rid", "bootstrap_host", "bootstrap_port", "bootstrap_room", "routed_dp_rank", "disagg_prefill_dp_rank"}
+    {
+        "data_parallel_rank",
+        "rid",
+        "bootstrap_host",
+        "bootstrap_port",
+        "bootstrap_room",
+        "routed_dp_rank",
+        "disagg_prefill_dp_rank",
+    }
 )
 """Fields of the rendezvous between the legs; a client that sets one would break it."""
 
 REFUSED_FIELDS: Mapping[str, str] = {
     "input_ids": "SGLang 0.5.23 drops the images of a chat request that carries it (serving_chat.py:1947)"
 }
+
+INT32 = (1 << 31) - 1
+
+BOUNDS: Mapping[str, tuple[int, int]] = {
+    "top_logprobs": (0, 20),  # OpenAI's; above 128 SGLang's scheduler dies (decode metadata buffer)
+    "top_k": (-1, INT32),  # SGLang holds it as int32
+    "min_tokens": (0, INT32),
+    "seed": (-(1 << 63), (1 << 63) - 1 - MAX_CHOICES),
+}
+"""Whole numbers that kill SGLang 0.5.23's scheduler when they pass these: one request must not end everybody's."""
+
+UNSAFE_FIELDS: Mapping[str, str] = {
+    "stop_regex": "SGLang matches it in its scheduler after every token, so one pattern can stop every request",
+}
+"""Fields that only an operator may open (gateway.allowed_fields)."""
 
 MEDIA_PARTS = frozenset({"video_url", "video", "audio_url", "input_audio", "audio", "file"})
 
@@ -64,8 +88,13 @@ class Promise:
     budget_s: float
 
 
-def parse(body: bytes | bytearray) -> ChatRequest:
-    """Raises InvalidRequest (invalid_json, invalid_request, unsupported_media) naming the field."""
+def parse(
+    body: bytes | bytearray, vocabulary: int | None = None, allowed_fields: Collection[str] = ()
+) -> ChatRequest:
+    """Raises InvalidRequest (invalid_json, invalid_request, unsupported_media) naming the field.
+
+    vocabulary: the model's size, where known; a token id beyond it kills SGLang's scheduler.
+    """
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError as error:
@@ -76,11 +105,15 @@ def parse(body: bytes | bytearray) -> ChatRequest:
         raise InvalidRequest(f"{name!r} is set by the gateway; leave it out.", param=name)
     for name in document.keys() & REFUSED_FIELDS.keys():
         raise InvalidRequest(f"{name!r} is refused: {REFUSED_FIELDS[name]}.", param=name)
+    for name in document.keys() & UNSAFE_FIELDS.keys() - set(allowed_fields):
+        raise InvalidRequest(f"{name!r} is not open here: {UNSAFE_FIELDS[name]}.", param=name)
+    for name, (least, most) in BOUNDS.items():
+        _whole(document, name, least, most)
+    _token_ids(document.get("stop_token_ids"), vocabulary or INT32)
     text_bytes, images = _read_messages(document.get("messages"))
-    _whole(document, "seed")
     for tool in ("tools", "functions", "response_format"):
         if document.get(tool):
-            text_bytes += len(orjson.dumps(document[tool]))
+            text_bytes += len(_dump(document[tool]))
     return ChatRequest(
         document=document,
         model=_optional(document, "model", str, ""),
@@ -107,7 +140,10 @@ def promise(
     if budget_header is None:
         return Promise(slo_class, budgets_s[slo_class])
     text = budget_header.strip()
-    if not (text.isascii() and text.isdigit()) or not 0 < int(text) <= MAX_BUDGET_S * 1000:
+    if (
+        not (text.isascii() and text.isdigit() and len(text) <= MAX_BUDGET_DIGITS)
+        or not 0 < int(text) <= MAX_BUDGET_S * 1000
+    ):
         raise InvalidRequest(
             f"x-ttft-budget-ms: {budget_header!r} is not a whole number of milliseconds from 1 to {MAX_BUDGET_S * 1000:.0f}.",
             param="x-ttft-budget-ms",
@@ -176,7 +212,7 @@ def compose(request: ChatRequest, prepared: Sequence[str], max_tokens: int, mode
             message["content"] = parts
             messages[slot.message] = message
         document["messages"] = messages
-    dumped = orjson.dumps(document)
+    dumped = _dump(document)
     assert dumped.endswith(b"}")
     return EngineBody(dumped[:-1], seed)
 
@@ -207,10 +243,33 @@ def _optional(document: Mapping[str, Any], name: str, kind: type, default: Any) 
     return value
 
 
-def _whole(document: Mapping[str, Any], name: str) -> None:
+def _whole(document: Mapping[str, Any], name: str, least: int, most: int) -> None:
     value = document.get(name)
-    if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
-        raise InvalidRequest(f"{name!r} must be a whole number, not {value!r:.60}.", param=name)
+    if value is None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        raise InvalidRequest(
+            f"{name!r} must be a whole number from {least} to {most}, not {value!r:.60}.", param=name
+        )
+
+
+def _token_ids(ids: object, vocabulary: int) -> None:
+    if ids is None:
+        return
+    whole = isinstance(ids, list) and all(isinstance(one, int) and not isinstance(one, bool) for one in ids)
+    if not whole or not all(0 <= one < vocabulary for one in ids):  # type: ignore[attr-defined]
+        raise InvalidRequest(
+            f"'stop_token_ids' must be a list of token ids from 0 to {vocabulary - 1}.",
+            param="stop_token_ids",
+        )
+
+
+def _dump(value: object) -> bytes:
+    """JSON text. Raises InvalidRequest for what is nested deeper than it can be written again."""
+    try:
+        return orjson.dumps(value)
+    except TypeError as error:
+        raise InvalidRequest("The body is nested too deeply.", code="invalid_json") from error
 
 
 def _positive(document: Mapping[str, Any], name: str, most: int) -> int | None:
@@ -244,7 +303,7 @@ def _read_messages(messages: object) -> tuple[int, tuple[ImageSlot, ...]]:
                 f"{where}.content must be a string or a list of parts.", param=f"{where}.content"
             )
         if message.get("tool_calls"):
-            text_bytes += len(orjson.dumps(message["tool_calls"]))
+            text_bytes += len(_dump(message["tool_calls"]))
     return text_bytes, tuple(images)
 
 

@@ -98,8 +98,12 @@ class GatewayConfig(Section):
         "",
         description='File of `name = "key"` TOML lines; keys of at least 16 characters. Empty: no key is asked for.',
     )
+    allowed_fields: tuple[str, ...] = Field(
+        (),
+        description="Request fields to open that are closed because one request could stop all: stop_regex.",
+    )
     max_body_bytes: int = Field(96 * MB, gt=0, description="Largest request body.")
-    body_timeout_s: float = Field(60.0, gt=0, description="Longest upload of one body.")
+    body_timeout_s: float = Field(30.0, gt=0, description="Longest upload of one body.")
     drain_timeout_s: float = Field(3.0, ge=0, description="Longest wait for open requests at shutdown.")
     health_interval_s: float = Field(2.0, gt=0, description="Time between two looks at each engine.")
 

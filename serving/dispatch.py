@@ -34,6 +34,11 @@ MAX_ERROR_BYTES = 64_000
 JSON_HEADERS = (("content-type", "application/json"),)
 ABORT_TIMEOUT_S = 2.0
 
+EARLY_S = 2.0
+ABORT_AGAIN_S = 1.5
+"""An abort may overtake its own request: SGLang ignores a rid that it has not registered yet, and then holds the half-made
+pair for its own 60 s. An attempt that ended within EARLY_S is therefore aborted once more."""
+
 
 class LegLost(EngineFailed):
     """The connection to an engine broke; `engine` should be looked at before it gets more work."""
@@ -98,6 +103,7 @@ class Dispatcher:
         self._rendezvous = rendezvous
         self._on_abort = on_abort
         self._aborts: set[asyncio.Task[None]] = set()
+        self._draining = asyncio.Event()
 
     async def stream(
         self, pair: Pair, body: EngineBody, limits: Limits, progress: Progress, forward: Forward
@@ -123,7 +129,8 @@ class Dispatcher:
         )
 
     async def drain(self) -> None:
-        """Wait for abort requests under way."""
+        """Wait for abort requests under way; second ones are sent now. The dispatcher makes no attempt after this."""
+        self._draining.set()
         while self._aborts:
             await asyncio.wait(self._aborts)
 
@@ -161,8 +168,9 @@ class Dispatcher:
             raise _first(failures) from None
         finally:
             if not whole:
-                self._abort(pair.prefill, prefill_rid)
-                self._abort(pair.decode, decode_rid)
+                early = self._clock.monotonic() - progress.dispatched_at < EARLY_S
+                self._abort(pair.prefill, prefill_rid, again=early)
+                self._abort(pair.decode, decode_rid, again=early)
 
     async def _prefill_leg(self, posting: Posting, name: str, progress: Progress) -> None:
         response = await posting
@@ -246,7 +254,10 @@ class Dispatcher:
         def first_token_out(_: asyncio.Task[None]) -> None:
             if progress.prefill_done_at is not None:
                 progress.first_token_at = progress.prefill_done_at
-                timer.reschedule(loop.time() + limits.whole_s)
+                with suppress(
+                    RuntimeError
+                ):  # the answer came in the same turn of the loop: the timer is over
+                    timer.reschedule(loop.time() + limits.whole_s)
 
         try:
             async with asyncio.timeout(self._left(limits.deadline)) as timer:
@@ -296,13 +307,21 @@ class Dispatcher:
         except TransportError as error:
             raise LegLost(f"{engine.name} cannot be reached: {error}.", engine.name) from error
 
-    def _abort(self, engine: EngineEndpoint, rid: str) -> None:
-        task = asyncio.get_running_loop().create_task(self._send_abort(engine, rid))
+    def _abort(self, engine: EngineEndpoint, rid: str, again: bool) -> None:
+        self._on_abort(engine.name)
+        task = asyncio.get_running_loop().create_task(self._keep_aborting(engine, rid, again))
         self._aborts.add(task)
         task.add_done_callback(self._aborts.discard)
 
+    async def _keep_aborting(self, engine: EngineEndpoint, rid: str, again: bool) -> None:
+        await self._send_abort(engine, rid)
+        if again:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(ABORT_AGAIN_S):
+                    await self._draining.wait()
+            await self._send_abort(engine, rid)
+
     async def _send_abort(self, engine: EngineEndpoint, rid: str) -> None:
-        self._on_abort(engine.name)
         with suppress(TransportError, TimeoutError):  # a dead engine has nothing left to abort
             async with asyncio.timeout(ABORT_TIMEOUT_S):
                 body = orjson.dumps({"rid": rid, "abort_all": False})

@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import contextlib
+import json
 import logging
 import random
 import secrets
@@ -29,6 +30,7 @@ from serving.health import Prober
 from serving.keys import Keys
 from serving.lifecycle import Lifecycle, Parts
 from serving.pairs import PairBook
+from serving.protocol import BoundedProtocol
 from serving.schedule.admit import Admission
 from serving.service import Service
 from serving.status import Status
@@ -89,6 +91,7 @@ class Gateway:
         parts = Parts(
             config,
             service.model_name,
+            vocabulary(service.model_path),
             self.access,
             self.admission,
             Answerer(self.book, self.dispatcher, clock, self.prober.lost),
@@ -137,6 +140,16 @@ class Server(uvicorn.Server):
         yield
 
 
+def vocabulary(model_path: str) -> int | None:
+    """The model's vocabulary size by its config.json; None where that is not on this machine."""
+    try:
+        document = json.loads((Path(model_path) / "config.json").read_text(encoding="utf-8"))
+        size = (document.get("text_config") or document).get("vocab_size") if model_path else None
+    except (OSError, ValueError, AttributeError):
+        return None
+    return size if isinstance(size, int) and size > 0 else None
+
+
 def listen(host: str, port: int) -> socket.socket:
     """A bound socket. Raises EnvironmentFault in one line when the address cannot be had."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -159,7 +172,7 @@ async def serve(service: Service, run_dir: Path) -> None:
     gateway = Gateway(service, run_dir, SystemClock(), random.Random(secrets.randbits(256)))
     config = uvicorn.Config(
         asgi_app(gateway.api.handle),
-        http="httptools",
+        http=BoundedProtocol,
         loop="none",
         lifespan="off",
         ws="none",

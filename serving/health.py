@@ -27,6 +27,13 @@ PROBE_TIMEOUT_S = 120.0
 """The first image of a fresh engine took up to 35 s on a loaded 2-core machine: SGLang imports its processors lazily."""
 
 
+PROBE_AGAIN_TIMEOUT_S = 10.0
+"""For a pair that has served before: everything is loaded, so more than this is a stuck pair, not a slow one."""
+
+SLOW_LOOKS = 3
+"""Looks at /ready in a row that may go unanswered: under load an engine answers late, and taking it out then sheds everything."""
+
+
 class Prober:
     """Keeps the PairBook true. One task per engine, one probe at a time per pair."""
 
@@ -81,8 +88,12 @@ class Prober:
         self._probing.pop(pair, None)
 
     async def _watch(self, engine: EngineEndpoint) -> None:
+        slow = 0
         while True:
             up = await self._is_ready(engine)
+            slow = slow + 1 if up is None else 0
+            if up is None:
+                up = self._book.is_up(engine.name) and slow < SLOW_LOOKS
             if up != self._book.is_up(engine.name):
                 log.info("engine %s is %s", engine.name, "up" if up else "down")
             self._book.engine_seen(engine.name, up)
@@ -94,7 +105,8 @@ class Prober:
                 async with asyncio.timeout(self._interval_s):
                     await look_now.wait()
 
-    async def _is_ready(self, engine: EngineEndpoint) -> bool:
+    async def _is_ready(self, engine: EngineEndpoint) -> bool | None:
+        """None: no answer in time, which may be load."""
         try:
             async with asyncio.timeout(READY_TIMEOUT_S):
                 response = await self._client.send("GET", f"{engine.url}/ready")
@@ -102,8 +114,11 @@ class Prober:
                     await response.read(64_000)
                 finally:
                     response.close()
-        except (TransportError, TimeoutError) as error:
-            self.faults[engine.name] = f"/ready: {error or 'no answer'}"
+        except TimeoutError:
+            self.faults[engine.name] = f"/ready: no answer within {READY_TIMEOUT_S:.0f} s"
+            return None
+        except TransportError as error:
+            self.faults[engine.name] = f"/ready: {error}"
             return False
         if response.status != 200:
             self.faults[engine.name] = f"/ready answered {response.status}"
@@ -112,16 +127,14 @@ class Prober:
         return True
 
     async def _prove(self, pair: Pair) -> None:
-        limits = Limits(
-            deadline=self._clock.monotonic() + PROBE_TIMEOUT_S,
-            stall_s=PROBE_TIMEOUT_S,
-            whole_s=PROBE_TIMEOUT_S,
-        )
+        patience_s = PROBE_AGAIN_TIMEOUT_S if self._book.is_proven(pair) else PROBE_TIMEOUT_S
+        limits = Limits(self._clock.monotonic() + patience_s, stall_s=patience_s, whole_s=patience_s)
         try:
             await self._dispatcher.whole(pair, self._body, limits, Progress())
         except ToolkitError as error:
             self.faults[pair.name] = error.message
             log.warning("pair %s did not pass the probe: %s", pair.name, error.message)
+            self._book.disproved(pair)
             return
         self.faults.pop(pair.name, None)
         log.info("pair %s is in rotation", pair.name)

@@ -24,9 +24,13 @@ class Keys:
             return cls({})
         found = read_toml(Path(path))
         for name, key in found.items():
-            if not isinstance(key, str) or len(key) < MIN_KEY_CHARS:
+            if (
+                not isinstance(key, str)
+                or len(key) < MIN_KEY_CHARS
+                or not (key.isascii() and key.isprintable())
+            ):
                 raise UsageFault(
-                    f"{path}: the key of {name!r} must be a string of at least {MIN_KEY_CHARS} characters."
+                    f"{path}: the key of {name!r} must be a string of at least {MIN_KEY_CHARS} plain ASCII characters."
                 )
         if not found:
             raise UsageFault(f'{path}: holds no key; write lines as name = "key".')

@@ -1,9 +1,10 @@
 """One chat request from its head to its one outcome."""
 
 import asyncio
+import contextlib
 import logging
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 
 import orjson
@@ -34,6 +35,9 @@ from toolkit.core.sample import Sample, SloClass, WorkloadClass
 
 log = logging.getLogger("toolkit.gateway")
 
+SLOWEST_TOKENS_PER_S = 2.0
+"""A non-streamed answer that comes slower than this after its prefill is taken for stuck."""
+
 OnSample = Callable[[Sample, list[float]], None]
 
 
@@ -43,6 +47,7 @@ class Parts:
 
     config: ServeConfig
     model: str
+    vocabulary: int | None  # size, where the model's folder tells it
     access: Access
     admission: Admission
     answerer: Answerer
@@ -106,7 +111,9 @@ class Lifecycle:
                 log.exception("request %s failed inside the gateway", recording.request_id)
                 error = ToolkitError(f"The gateway failed: {type(failure).__name__}.")
             if error is not None:
-                await tell(exchange, error, recording.request_id)
+                with contextlib.suppress(ClientGone):
+                    async with patience(parts.config.stream_stall_s):
+                        await tell(exchange, error, recording.request_id)
         finally:
             self._tasks.discard(task)
             parts.on_sample(
@@ -135,7 +142,9 @@ class Lifecycle:
 
     async def _serve(self, exchange: Exchange, recording: Recording) -> None:
         body = await self._read_body(exchange, recording)
-        recording.request = chat.parse(body)
+        recording.request = chat.parse(
+            body, self._parts.vocabulary, self._parts.config.gateway.allowed_fields
+        )
         recording.workload_class = provisional_class(recording.request)
         await guarded(self._answer(exchange, recording, recording.request), hang_up(exchange))
 
@@ -218,16 +227,24 @@ class Lifecycle:
         self, exchange: Exchange, recording: Recording, request: chat.ChatRequest, body: chat.EngineBody
     ) -> None:
         parts = self._parts
-        limits = Limits(recording.deadline, parts.config.stream_stall_s, parts.config.answer_timeout_s)
+        config = parts.config
+        whole_s = min(
+            config.answer_timeout_s, config.stream_stall_s + recording.max_tokens / SLOWEST_TOKENS_PER_S
+        )
+        limits = Limits(recording.deadline, config.stream_stall_s, whole_s)
         if request.stream:
-            forward = Forwarder(exchange, recording)
+            forward = Forwarder(exchange, recording, limits.stall_s)
             await parts.answerer.stream(body, request.choices, limits, recording.progress, forward)
         else:
             answer = await parts.answerer.whole(body, request.choices, limits, recording.progress)
             length = ("content-length", str(len(answer)))
-            await exchange.send_head(200, [("content-type", "application/json"), length, *facts(recording)])
-            await exchange.send(answer)
-        await exchange.end()
+            async with patience(limits.stall_s):
+                await exchange.send_head(
+                    200, [("content-type", "application/json"), length, *facts(recording)]
+                )
+                await exchange.send(answer)
+        async with patience(limits.stall_s):
+            await exchange.end()
 
 
 def provisional_class(request: chat.ChatRequest) -> WorkloadClass:
@@ -240,9 +257,10 @@ def provisional_class(request: chat.ChatRequest) -> WorkloadClass:
 class Forwarder:
     """Sends event-stream pieces to the client; the head goes with the first."""
 
-    def __init__(self, exchange: Exchange, recording: Recording) -> None:
+    def __init__(self, exchange: Exchange, recording: Recording, stall_s: float) -> None:
         self._exchange = exchange
         self._recording = recording
+        self._stall_s = stall_s
 
     async def __call__(self, piece: bytes) -> None:
         if not self._exchange.started:
@@ -252,7 +270,18 @@ class Forwarder:
                 *facts(self._recording),
             ]
             await self._exchange.send_head(200, headers)
-        await self._exchange.send(piece)
+        async with patience(self._stall_s):
+            await self._exchange.send(piece)
+
+
+@contextlib.asynccontextmanager
+async def patience(stall_s: float) -> AsyncIterator[None]:
+    """Raises ClientGone when the client takes nothing for that long: it must not hold a slot."""
+    try:
+        async with asyncio.timeout(stall_s):
+            yield
+    except TimeoutError:
+        raise ClientGone(f"The client took nothing for {stall_s:.0f} s.") from None
 
 
 def facts(recording: Recording) -> list[tuple[str, str]]:

@@ -2,7 +2,9 @@
 
 An engine is up while it answers /ready. A pair is in rotation once one real image went through it, KV transfer included:
 /health of SGLang uses a fake transfer and proves nothing about the pair (http_server.py:218). A broken connection takes
-the engine out at once; FAILURES_IN_A_ROW failures of a pair with no success between them send it back to the prober.
+the engine out at once. FAILURES_IN_A_ROW failures with nothing good between them make a pair suspect: it is probed while it
+goes on serving, and leaves the rotation only if the probe fails too. A client whose requests make an engine answer 500 must
+not be able to take the pair from everybody else.
 """
 
 from collections.abc import Iterable
@@ -22,6 +24,7 @@ class PairState:
     pair: Pair
     proven: bool = False
     failures: int = 0
+    suspect: bool = False
     in_flight: int = 0
     moves: int = 0
 
@@ -43,6 +46,9 @@ class PairBook:
     def is_up(self, engine: str) -> bool:
         return self._up[engine]
 
+    def is_proven(self, pair: Pair) -> bool:
+        return self._state(pair).proven
+
     def in_rotation(self, state: PairState) -> bool:
         return state.proven and self._up[state.pair.prefill.name] and self._up[state.pair.decode.name]
 
@@ -59,16 +65,23 @@ class PairBook:
         self._up[engine] = up
 
     def unproven(self) -> list[Pair]:
-        """Pairs whose engines are up but through which no image has gone since."""
+        """Pairs whose engines are up and that have to prove themselves: for the first time, again, or on suspicion."""
         return [
             state.pair
             for state in self.pairs.values()
-            if not state.proven and self._up[state.pair.prefill.name] and self._up[state.pair.decode.name]
+            if (state.suspect or not state.proven)
+            and self._up[state.pair.prefill.name]
+            and self._up[state.pair.decode.name]
         ]
 
     def proven(self, pair: Pair) -> None:
         state = self._state(pair)
-        state.proven, state.failures = True, 0
+        state.proven, state.failures, state.suspect = True, 0, False
+
+    def disproved(self, pair: Pair) -> None:
+        """The probe did not get through."""
+        state = self._state(pair)
+        state.proven = state.suspect = False
 
     def take(self) -> Pair:
         """The pair in rotation with the fewest requests on its decode, then on its prefill, then in itself.
@@ -104,11 +117,11 @@ class PairBook:
         return self._state(pair).moves
 
     def failed(self, pair: Pair) -> None:
-        """An attempt failed through no fault of the request."""
+        """An attempt failed, and it is not known whose fault that was."""
         state = self._state(pair)
         state.failures += 1
         if state.failures >= FAILURES_IN_A_ROW:
-            state.proven = False
+            state.suspect = True
 
     def check(self) -> None:
         """Raise AssertionError unless every taken pair was given back."""

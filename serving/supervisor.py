@@ -89,6 +89,7 @@ class Supervisor:
         self._watchers: list[asyncio.Task[None]] = []
         self._failure: asyncio.Future[ServiceFailed] | None = None
         self._writing = asyncio.Lock()
+        self._noting: set[asyncio.Task[None]] = set()
 
     async def start(self, members: Iterable[Member]) -> None:
         """Start them together and wait until each is ready. Raises ServiceFailed when one is not to be had."""
@@ -205,6 +206,9 @@ class Supervisor:
     def _told(self, kept: _Kept, message: dict[str, Any]) -> None:
         """What the guard says of the log: the service goes on, people should know."""
         match message.get("event"):
+            case "started":
+                self._noting.add(note := asyncio.get_running_loop().create_task(self._record()))
+                note.add_done_callback(self._noting.discard)
             case "log_failed":
                 self._news(kept, f"its log cannot be written, output is being lost: {message.get('error')}")
             case "log_restored":

@@ -96,8 +96,8 @@ class Fetcher:
         target = _parse(url)
         for _ in range(self._config.max_redirects + 1):
             client = self._client_for(target)
-            request = client.build_request("GET", target, headers=_HEADERS)
             try:
+                request = client.build_request("GET", target, headers=_HEADERS)
                 response = await client.send(request, stream=True)
                 try:
                     if response.status_code not in _REDIRECTS:
@@ -107,6 +107,8 @@ class Fetcher:
                     await response.aclose()
             except (BlockedError, SSRFProtectionError) as error:
                 raise _blocked("the URL's host is not on the public internet") from error
+            except UnicodeError as error:  # a host name that IDNA refuses, or with a label that is too long
+                raise _blocked("the URL's host is not a name") from error
             except (httpx.HTTPError, httpx.InvalidURL) as error:
                 raise _failed("the download failed") from error
         raise _failed(f"the URL redirects more than {self._config.max_redirects} times")

@@ -1,5 +1,8 @@
 """The journal loses no request, and tells when it loses a record."""
 
+import resource
+import signal
+
 from toolkit.core.journal import Journal, files, read
 
 
@@ -84,3 +87,25 @@ def test_closing_twice_is_allowed(tmp_path):
     journal = make(tmp_path)
     journal.close()
     journal.close()
+
+
+def test_after_a_full_disk_the_next_record_stands_on_its_own_line(tmp_path):
+    """A half line that stays would swallow the first record after it."""
+    path = tmp_path / "requests.jsonl"
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    old = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (50, limit[1]))
+        journal = make(tmp_path)
+        for number in range(3):
+            journal.append({"n": number, "pad": "x" * 100})
+        journal.close()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+        signal.signal(signal.SIGXFSZ, old)
+    assert path.read_bytes() == b""
+    journal = make(tmp_path)
+    journal.append({"n": 9})
+    journal.close()
+
+    assert [record["n"] for record in read(path)] == [9]

@@ -94,6 +94,27 @@ def test_fields_reach_the_engine(running):
     assert "temperature" in refused.json()["error"]["message"]
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"logprobs": True, "top_logprobs": 129},
+        {"top_k": 1 << 40},
+        {"min_tokens": 3, "stop_token_ids": [10**9]},
+        {"stop_regex": "(a|a)*b"},
+    ],
+    ids=["top_logprobs", "top_k", "stop_token_ids", "stop_regex"],
+)
+def test_a_request_that_would_end_the_engine_is_refused(running, fields):
+    """Each of these kills or freezes SGLang's scheduler; at the bound the engine serves."""
+    refused = running.chat(max_tokens=4, **fields)
+    at_the_bound = running.chat(
+        max_tokens=4, logprobs=True, top_logprobs=20, top_k=1 << 30, stop_token_ids=[1]
+    )
+
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "invalid_request")
+    assert at_the_bound.status_code == 200, at_the_bound.text
+
+
 def test_an_absent_max_tokens_is_written_in_and_told(running):
     """The class default bounds what a request may hold."""
     answer = running.chat(messages=asking(data_uri(CHINA)))

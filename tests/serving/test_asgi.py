@@ -10,18 +10,19 @@ import uvicorn
 
 from serving.asgi import asgi_app
 from serving.gateway import Server
+from serving.protocol import BoundedProtocol
 from tests.serving.rig import records, rig, until
 from tests.serving.scripted_engine import answer_well, chunk, delta, head, never
 
 
 @contextlib.asynccontextmanager
-async def served(tmp_path, settings=None, **scripts):
+async def served(tmp_path, settings=None, protocol=BoundedProtocol, **scripts):
     async with rig(tmp_path, settings, **scripts) as made:
         listener = socket.socket()
         listener.bind(("127.0.0.1", 0))
         config = uvicorn.Config(
             asgi_app(made.gateway.api.handle),
-            http="httptools",
+            http=protocol,
             loop="none",
             lifespan="off",
             ws="none",
@@ -164,3 +165,83 @@ def test_a_client_that_stops_reading_pauses_the_engine(tmp_path):
 
     asyncio.run(scenario())
     assert 0 < sent < 30_000_000
+
+
+class Impatient(BoundedProtocol):
+    HEAD_LIMIT_BYTES = 2000
+    HEAD_TIMEOUT_S = 0.05
+    LINGER_S = 0.05
+
+
+BODY = b'{"model":"m","messages":[{"role":"user","content":"hi"}]}'
+
+
+def post(*headers):
+    lines = [b"POST /v1/chat/completions HTTP/1.1", b"host: x", b"content-length: %d" % len(BODY), *headers]
+    return b"\r\n".join(lines) + b"\r\n\r\n" + BODY
+
+
+def exchange(tmp_path, pieces, protocol=BoundedProtocol):
+    """What a raw client gets back for these pieces, each sent on its own."""
+
+    async def scenario():
+        async with served(tmp_path, protocol=protocol) as (_, port):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            for piece in pieces:
+                writer.write(piece)
+                await writer.drain()
+                await asyncio.sleep(0)
+            async with asyncio.timeout(5):
+                answer = await reader.read()
+            writer.close()
+            return answer
+
+    return asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "pieces",
+    [
+        [b"GET /healthz HTTP/1.1\r\nx: " + b"a" * 3000],
+        [b"GET /healthz HTTP/1.1\r\n", *[b"h%d: v\r\n" % n for n in range(500)]],
+        [b"GET /healthz HTTP/1.1\r\nx: " + b"a" * 3000 + b"\r\n\r\n"],
+        [b"a" * 5000],
+    ],
+    ids=["one long header", "many headers", "whole but too long", "no line at all"],
+)
+def test_a_head_over_the_limit_is_refused_before_it_is_parsed(tmp_path, pieces):
+    """Gluing a long header together once blocked the event loop for seconds."""
+    answer = exchange(tmp_path, pieces, Impatient)
+
+    assert answer.startswith(b"HTTP/1.1 431")
+    assert b"headers_too_large" in answer
+
+
+@pytest.mark.parametrize(
+    ("pieces", "answer"),
+    [([b"GET /healthz HTT"], b"HTTP/1.1 408"), ([], b"")],
+    ids=["half a head", "silence"],
+)
+def test_a_head_that_does_not_come_closes_the_connection(tmp_path, pieces, answer):
+    """A thousand silent connections must not stay for ever."""
+    assert exchange(tmp_path, pieces, Impatient).startswith(answer)
+
+
+def test_an_upgrade_that_is_not_spoken_does_not_cost_the_body(tmp_path):
+    """curl --http2 and Java's client ask for h2c on their first request."""
+    answer = exchange(
+        tmp_path,
+        [post(b"connection: close, Upgrade, HTTP2-Settings", b"Upgrade: h2c", b"http2-settings: AAMAAABk")],
+    )
+
+    assert answer.startswith(b"HTTP/1.1 200")
+    assert b"hello" in answer
+
+
+def test_a_head_may_come_in_any_pieces_and_requests_one_after_the_other(tmp_path):
+    """Byte by byte, and two requests in one write."""
+    alone = exchange(tmp_path, [bytes([byte]) for byte in post(b"connection: close")])
+    both = exchange(tmp_path, [post() + post(b"connection: close")])
+
+    assert alone.count(b"HTTP/1.1 200") == 1
+    assert both.count(b"HTTP/1.1 200") == 2

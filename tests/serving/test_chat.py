@@ -116,6 +116,15 @@ def test_both_legs_share_the_big_piece_and_differ_in_rid():
         (body(messages=[{"role": "user", "content": [{"type": "video_url", "video_url": {"url": "x"}}]}]), "unsupported_media", "messages[0].content[0]"),
         (body(messages=[{"role": "user", "content": [{"type": "hologram"}]}]), "invalid_request", "messages[0].content[0].type"),
         (body(seed="x"), "invalid_request", "seed"),
+        (body(seed=1 << 64 - 1), "invalid_request", "seed"),
+        (body(top_logprobs=129), "invalid_request", "top_logprobs"),
+        (body(top_k=1 << 40), "invalid_request", "top_k"),
+        (body(min_tokens=-1), "invalid_request", "min_tokens"),
+        (body(stop_token_ids=[512]), "invalid_request", "stop_token_ids"),
+        (body(stop_token_ids=[True]), "invalid_request", "stop_token_ids"),
+        (body(stop_token_ids=5), "invalid_request", "stop_token_ids"),
+        (body(stop_regex="(a|a)*b"), "invalid_request", "stop_regex"),
+        (body(data_parallel_rank=3), "invalid_request", "data_parallel_rank"),
         (body(n=17), "invalid_request", "n"),
         (body(n=0), "invalid_request", "n"),
         (body(n=True), "invalid_request", "n"),
@@ -130,12 +139,12 @@ def test_both_legs_share_the_big_piece_and_differ_in_rid():
 def test_a_wrong_body_names_its_field(raw, code, param):
     """The error says which field to correct."""
     with pytest.raises(InvalidRequest) as refused:
-        chat.parse(raw)
+        chat.parse(raw, vocabulary=512)
 
     assert (refused.value.code.code, refused.value.param) == (code, param)
 
 
-@pytest.mark.parametrize("text", ["0", "-5", "1.5", "soon", "", "99999999999", "１２"])
+@pytest.mark.parametrize("text", ["0", "-5", "1.5", "soon", "", "99999999999", "9" * 5000, "１２"])
 def test_a_budget_header_that_is_no_whole_number_of_milliseconds_is_refused(text):
     """A typo must not become no limit."""
     with pytest.raises(InvalidRequest):
@@ -162,3 +171,18 @@ def test_rendezvous_ids_have_one_length_and_rooms_are_positive_63_bit():
 def test_every_code_has_a_sentence_that_says_what_to_do():
     """docs/errors.md is made from this table."""
     assert all(code.action.endswith(".") and 400 <= code.status < 600 for code in CODES.values())
+
+
+def test_a_body_nested_too_deeply_is_the_callers_mistake():
+    """It can be read and not be written again."""
+    raw = b'{"messages":[{"role":"user","content":"hi"}],"extra":' + (b"[" * 300) + (b"]" * 300) + b"}"
+
+    with pytest.raises(InvalidRequest, match="nested too deeply"):
+        chat.compose(chat.parse(raw), [], 1, "m")
+    with pytest.raises(InvalidRequest, match="nested too deeply"):
+        chat.parse(raw.replace(b"extra", b"tools"))
+
+
+def test_an_operator_can_open_a_closed_field():
+    """Who knows its clients may trust their patterns."""
+    assert chat.parse(body(stop_regex="a+"), allowed_fields=("stop_regex",)).document["stop_regex"] == "a+"

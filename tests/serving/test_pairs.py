@@ -61,8 +61,8 @@ def test_an_engine_that_came_back_proves_its_pairs_again(book):
     assert [pair.name for pair in book.unproven()] == ["prefill-0+decode-0"]
 
 
-def test_failures_in_a_row_send_a_pair_back_to_the_prober(book):
-    """A success between them starts the count again: one poison request must not take a pair out."""
+def test_failures_in_a_row_make_a_pair_suspect_and_the_probe_decides(book):
+    """It goes on serving while it is probed: a client's poison requests must not take it from everybody else."""
     bring_up(book, "prefill-0", "decode-0")
     pair = book.take()
     for _ in range(FAILURES_IN_A_ROW - 1):
@@ -70,9 +70,15 @@ def test_failures_in_a_row_send_a_pair_back_to_the_prober(book):
     book.moved(pair)
     for _ in range(FAILURES_IN_A_ROW - 1):
         book.failed(pair)
+    assert book.unproven() == []
 
-    assert book.ready
     book.failed(pair)
+    assert book.ready
+    assert book.unproven() == [pair]
+
+    book.proven(pair)
+    assert book.unproven() == []
+    book.disproved(pair)
     assert not book.ready
 
 

@@ -4,6 +4,7 @@ A full or failing disk loses records, never requests: what could not be written 
 told once through `on_fault`.
 """
 
+import contextlib
 import queue
 import threading
 from collections.abc import Callable, Iterator
@@ -93,13 +94,15 @@ class Journal:
                 for record in batch
             )
             self._turn_over(len(data))
-            with self.path.open("ab") as file:
+            with self.path.open("ab", buffering=0) as file:  # a buffer would be flushed again by truncate
                 start = file.tell()
                 try:
-                    file.write(data)
-                    file.flush()
+                    left = memoryview(data)
+                    while left:
+                        left = left[file.write(left) or 0 :]
                 except OSError:
-                    file.truncate(start)  # no half line stays behind
+                    with contextlib.suppress(OSError):  # a device cannot be cut
+                        file.truncate(start)  # no half line stays behind
                     raise
         except (OSError, TypeError) as error:
             self._lose(len(batch), str(error))

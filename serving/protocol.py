@@ -1,0 +1,104 @@
+"""uvicorn's HTTP/1.1 protocol with bounds on the head, which httptools has none of.
+
+A head is collected up to HEAD_LIMIT_BYTES before the parser sees it: httptools glues long headers together piece by piece,
+in time square in their size, on the event loop. A head that does not come within HEAD_TIMEOUT_S closes the connection.
+An `Upgrade` that this server does not speak (curl --http2, Java's client: h2c) is hidden from the parser, which would
+otherwise stop before the body; the request is then answered over HTTP/1.1, as RFC 9110 section 7.8 allows.
+"""
+
+import asyncio
+import re
+from typing import Any, ClassVar
+
+import orjson
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from toolkit.core.errors import InvalidRequest, ToolkitError
+
+UPGRADE = re.compile(rb"^upgrade[ \t]*:", re.IGNORECASE | re.MULTILINE)
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """One connection."""
+
+    HEAD_LIMIT_BYTES: ClassVar[int] = 65_536
+    HEAD_TIMEOUT_S: ClassVar[float] = 10.0
+    LINGER_S: ClassVar[float] = 1.0
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._head = bytearray()
+        self._in_head = True
+        self._refused = False
+        self._head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._await_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._head_came()
+        self._head.clear()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Body bytes go straight on; head bytes wait until the head is whole."""
+        while data and not self._refused and not self.transport.is_closing():
+            if not self._in_head:
+                super().data_received(data)
+                return
+            scanned = len(self._head)
+            self._head += data
+            end = _head_end(self._head, max(0, scanned - 3))
+            if end < 0 or end > self.HEAD_LIMIT_BYTES:
+                if len(self._head) > self.HEAD_LIMIT_BYTES:
+                    self._refuse(
+                        InvalidRequest(
+                            f"The head passes {self.HEAD_LIMIT_BYTES} bytes.", code="headers_too_large"
+                        )
+                    )
+                elif self._head_timer is None:
+                    self._await_head()
+                return
+            head, data = bytes(self._head[:end]), bytes(self._head[end:])
+            self._head.clear()
+            self._head_came()
+            self._in_head = False
+            super().data_received(UPGRADE.sub(b"x-ignored-upgrade:", head))
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._in_head = True
+
+    def _await_head(self) -> None:
+        self._head_timer = self.loop.call_later(self.HEAD_TIMEOUT_S, self._head_is_late)
+
+    def _head_came(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _head_is_late(self) -> None:
+        self._head_timer = None
+        if self._head:
+            self._refuse(InvalidRequest("The head did not come in time.", code="body_timeout"))
+        else:
+            self.transport.close()
+
+    def _refuse(self, error: ToolkitError) -> None:
+        body = orjson.dumps(error.body())
+        head = (
+            f"HTTP/1.1 {error.status} {error.code.code}\r\ncontent-type: application/json\r\n"
+            f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+        )
+        self._head.clear()
+        self._refused = True
+        self.transport.write(head.encode("ascii") + body)
+        # Closed at once, what is still unread would become a reset, which can overtake the answer.
+        self._head_timer = self.loop.call_later(self.LINGER_S, self.transport.close)
+
+
+def _head_end(data: bytearray, start: int) -> int:
+    """Where the head ends: behind the first empty line, also where lines end in a bare LF; -1 where there is none yet."""
+    ends = [at + len(mark) for mark in (b"\r\n\r\n", b"\n\n") if (at := data.find(mark, start)) >= 0]
+    return min(ends, default=-1)
