@@ -11,7 +11,7 @@ import orjson
 
 from toolkit.core.http.sse import EventSplitter
 
-PREFIX, SEAM, DONE = b"data: ", b"\n\ndata: ", b"[DONE]"
+PREFIX, END, SEAM, DONE = b"data: ", b"\n\n", b"\n\ndata: ", b"[DONE]"
 ABORTS = frozenset({"abort", "error"})  # SGLang ends a request that it gave up with finish_reason "abort"
 
 
@@ -50,10 +50,14 @@ class StreamedAnswer:
 
     def feed(self, chunk: bytes, arrived_at: float) -> None:
         """Raises ProtocolViolation when an event passes the splitter's limit."""
-        if not self._holding and chunk.startswith(PREFIX) and chunk.endswith(b"\n\n"):
+        if not self._holding and chunk.startswith(PREFIX) and chunk.endswith(END) and b"\r" not in chunk:
             # What engines write, event after event: whole events of one data line each.
+            if chunk.find(b"\n") == len(chunk) - 2:
+                if (data := chunk[len(PREFIX) : -2]) and data != DONE:
+                    self._read(data, arrived_at)
+                return
             events = chunk[len(PREFIX) : -2].split(SEAM)
-            if chunk.count(b"\n") == 2 * len(events) and b"\r" not in chunk:
+            if chunk.count(b"\n") == 2 * len(events):
                 for data in events:
                     if data and data != DONE:
                         self._read(data, arrived_at)
