@@ -19,6 +19,7 @@ from workloads.compose import reply_to
 from workloads.image_server import path_of
 from workloads.images import encode
 from workloads.media import media_type
+from workloads.memory import keep_large_blocks_apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ def prepare(
 
     Raises UsageFault when they would take more than `max_body_bytes`.
     """
+    keep_large_blocks_apart()
     prepared: list[Prepared] = []
     total_bytes = 0
     write = _Writer(plan, model, extra_body, api_key)
