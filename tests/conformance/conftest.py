@@ -8,13 +8,14 @@ from tests.conformance.engines import Pair, simulated
 from tests.live.service import Running
 
 
-@pytest.fixture(scope="session")
+# For the package, not the session: other tests count this process's children.
+@pytest.fixture(scope="package")
 def simulated_pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     with simulated(tmp_path_factory.mktemp("simulated")) as pair:
         yield pair
 
 
-@pytest.fixture(scope="session", params=["simulated", pytest.param("real", marks=pytest.mark.engine)])
+@pytest.fixture(scope="package", params=["simulated", pytest.param("real", marks=pytest.mark.engine)])
 def pair(request: pytest.FixtureRequest) -> Pair:
     """The pair under test; the real one is the live tests' own service, asked behind its gateway's back."""
     if request.param == "simulated":
