@@ -69,7 +69,10 @@ class FixedServer:
         s = self._schedule
         options = ["--ttft", str(s.ttft_s), "--itl", str(s.itl_s), "--events", str(s.events)]
         command = [sys.executable, "-m", "workloads.fixed_server", *options]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        # A session of its own: Ctrl-C is for the run, and the kernel shares cores between sessions.
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True
+        )
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if not line:

@@ -38,6 +38,7 @@ OURS = "toolkit bench"
 PEERS = ("aiohttp==3.14.5", "locust==2.47.0", "uvloop==0.23.0", "orjson")
 TEXT_BYTES, IMAGE_BYTES = 400, 5 * 1_530_000  # an image: a 1080p photo's data URI
 RATES = (50, 200, 400, 700)
+START_REQUESTS = 10  # of a run whose CPU stands for a tool's start-up
 TOO_LATE_S = 0.5  # a client whose slip passes this is not asked for more
 
 
@@ -83,7 +84,13 @@ def stamps_of(url: str) -> dict[str, Stamps]:
 def run_client(python: str, name: str, task: dict[str, Any], core: int) -> dict[str, Any]:
     command = ["taskset", "-c", str(core), python, str(HERE / "clients.py"), name]
     done = subprocess.run(
-        command, check=False, input=json.dumps(task), capture_output=True, text=True, timeout=180
+        command,
+        check=False,
+        input=json.dumps(task),
+        capture_output=True,
+        text=True,
+        timeout=180,
+        start_new_session=True,
     )
     if done.returncode:
         raise SystemExit(f"{name}: {done.stderr[-2000:]}")
@@ -203,7 +210,7 @@ def peer_row(name: str, rate: float, seconds: float, seen: dict[str, Any], stamp
     received = sorted(s.received_at for s in stamps.values())
     span_s = received[-1] - received[0] if len(received) > 1 else seconds
     errors = [(value - typical) * 1e3 for value in seen["ttft_s"]] or [0.0]
-    events = Schedule().events * (len(received) - start_requests)
+    events = Schedule().events * max(1, len(received) - START_REQUESTS)
     p99 = quantile(errors, 0.99)
     return Row(
         client=name,

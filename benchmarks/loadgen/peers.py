@@ -81,6 +81,7 @@ def _run(command: list[str], core: int) -> dict[str, Any]:
         capture_output=True,
         text=True,
         timeout=300,
+        start_new_session=True,
     )
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     if done.returncode:
