@@ -22,6 +22,7 @@ FloatArray = npt.NDArray[np.float64]
 BLOCK_S = 10.0
 WINDOW_S = 20.0
 REPEATS = 1000
+ENOUGH_BLOCKS = 6
 COLLAPSE_SHARE = 0.95
 """Goodput under the surge below this share of the baseline's is a collapse (article section 1.3: no avalanche at 2x)."""
 
@@ -130,6 +131,11 @@ def judge(shots: Sequence[Shot], begin_s: float, end_s: float, run_s: float, rng
     p95 = _interval(baseline, _p95, rng) if any(shot.ttft_s is not None for shot in before) else None
     if p95 is None:
         notes.append("the baseline has no first token: recovery cannot be judged")
+    fewest = min(len(baseline), len(surge))
+    if fewest < ENOUGH_BLOCKS:
+        notes.append(
+            f"only {fewest} blocks of {BLOCK_S:.0f} s in a stretch: the intervals say little; run it longer"
+        )
     returned = [shot for shot in shots if shot.returned]
     if not returned:
         notes.append("nobody was told to come back later, so the honesty of 429 was not tested")

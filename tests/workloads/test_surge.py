@@ -3,8 +3,11 @@
 import numpy as np
 import pytest
 
+from toolkit.core.errors import UsageFault
 from toolkit.core.sample import WorkloadClass
+from workloads.profile import load_profile
 from workloads.surge import Shot, judge
+from workloads.surge_report import render, surge_profile, to_dict
 
 TEXT, MANY = WorkloadClass.TEXT_ONLY, WorkloadClass.MULTI_IMAGE_LONG
 BEGIN, END, RUN = 200.0, 300.0, 500.0
@@ -98,3 +101,30 @@ def test_an_empty_stretch_is_refused():
     """A verdict on nothing would be a guess."""
     with pytest.raises(ValueError, match="surge has no request"):
         judge([Shot(1.0, TEXT, True, True, 0.1)], BEGIN, END, RUN, np.random.default_rng(1))
+
+
+def test_a_surge_profile_takes_the_peak_and_the_time_scale():
+    """80, 200 and 80 % of it, a tenth as long."""
+    profile = surge_profile(load_profile("surge"), peak=10.0, time_scale=0.1)
+
+    assert [(s.name, s.rate, s.end_s - s.begin_s) for s in profile.stretches()] == [
+        ("baseline", 8.0, 60.0),
+        ("surge", 20.0, 30.0),
+        ("recovery", 8.0, 120.0),
+    ]
+
+
+def test_a_profile_without_the_phases_is_no_surge():
+    """The message names what is missing."""
+    with pytest.raises(UsageFault, match="baseline, surge, recovery"):
+        surge_profile(load_profile("smoke"), 1.0, 1.0)
+
+
+def test_a_verdict_says_in_words_what_its_json_holds():
+    """People and machines read the same."""
+    verdict = run(good_in_surge=0.02)
+    text, document = render(verdict, 5.0), to_dict(verdict)
+
+    assert "FAILED: goodput fell to" in text
+    assert not document["passed"]
+    assert document["surge"]["kept"]["high"] < 0.2

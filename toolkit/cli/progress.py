@@ -172,4 +172,5 @@ def own_command() -> str:
     found = shutil.which(own.name)
     if found is not None and Path(found).resolve() == own.resolve():
         return own.name
-    return shlex.quote(os.path.relpath(own))
+    below = os.path.relpath(own)
+    return shlex.quote(str(own.resolve()) if below.startswith("..") else below)

@@ -1,0 +1,55 @@
+"""`toolkit surge`: 80 % of the peak, 200 % at once, 80 % again, and a verdict."""
+
+import sys
+from datetime import datetime
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from toolkit.cli.console import FAILED, INTERRUPTED
+
+RUNS = Path("runs")
+
+
+def surge(
+    peak: Annotated[float, typer.Option(min=0.01, help="The service's peak, requests per second.")],
+    profile: Annotated[str, typer.Option("--profile", "-p", help="A built-in profile's name, or a .toml file, with the phases of a surge.")] = "surge",
+    time_scale: Annotated[float, typer.Option(min=0.01, max=10, help="1: 10, 5 and 20 minutes; 0.1: a tenth of that.")] = 1.0,
+    url: Annotated[str, typer.Option("--url", "--target", help="Base URL of an OpenAI-compatible server. Default: the service started last.")] = "",
+    model: Annotated[str, typer.Option(help="Model to ask for. Default: the first that the target lists.")] = "",
+    seed: Annotated[int | None, typer.Option(help="Seed of every draw, instead of the profile's.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder. Default: runs/surge-DATE-TIME.")] = None,
+    api_key: Annotated[str, typer.Option(envvar="TOOLKIT_API_KEY", help="Key for the target.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the verdict as JSON.")] = False,
+) -> None:  # fmt: skip
+    """Double the peak at once and judge what became of the service: goodput kept, who paid, time to recover.
+
+    Exit codes: 0 survived, 1 not, 2 wrong usage, 3 nothing to load, 130 interrupted (then there is no verdict).
+
+    Example: toolkit surge --peak 2 --time-scale 0.1
+    """
+    import json
+
+    from workloads.bench import Scraping, run_bench
+    from workloads.profile import load_profile
+    from workloads.surge_report import render, surge_profile, to_dict, verdict_of
+    from workloads.target import default_url
+
+    chosen = surge_profile(load_profile(profile, {} if seed is None else {"seed": seed}), peak, time_scale)
+    folder = out or RUNS / f"surge-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
+    result = run_bench(
+        chosen, url or default_url(RUNS), folder, model, api_key, None, Scraping(runs_dir=RUNS)
+    )
+    if result.summary.interrupted:
+        typer.echo(f"interrupted: no verdict; what was recorded is in {folder}", err=True)
+        raise typer.Exit(INTERRUPTED)
+    verdict = verdict_of(folder, chosen)
+    document = json.dumps(to_dict(verdict), indent=2) + "\n"
+    (folder / "surge.json").write_text(document, encoding="utf-8")
+    if as_json:
+        sys.stdout.write(document)
+    else:
+        typer.echo(f"{render(verdict, peak)}\n\nrun folder: {folder}")
+    if verdict.failures:
+        raise typer.Exit(FAILED)

@@ -1,0 +1,124 @@
+"""From a surge's recorded samples to its verdict, and the verdict as text and JSON."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from toolkit.core.errors import UsageFault
+from toolkit.core.journal import read
+from toolkit.core.sample import SloClass
+from toolkit.core.seed import Seeds
+from toolkit.core.slo import Slo
+from workloads.profile import Profile
+from workloads.record import LoadSample
+from workloads.shape import Stretch
+from workloads.surge import Interval, Shot, SurgeVerdict, judge
+
+PHASES = ("baseline", "surge", "recovery")
+
+
+def surge_profile(profile: Profile, peak: float, time_scale: float) -> Profile:
+    """The profile at that peak (requests/s), `time_scale` times as long.
+
+    Raises UsageFault when it has not the three phases of a surge.
+    """
+    if tuple(phase.name for phase in profile.phases) != PHASES:
+        raise UsageFault(
+            f"profile {profile.name!r} is no surge: it needs the phases {', '.join(PHASES)}, in this order."
+        )
+    phases = tuple(
+        phase.model_copy(update={"duration_s": phase.duration_s * time_scale}) for phase in profile.phases
+    )
+    total = sum(phase.duration_s for phase in phases)
+    return profile.model_copy(update={"phases": phases, "rate": peak, "duration_s": total})
+
+
+def shots(samples: Sequence[LoadSample], slos: Mapping[SloClass, Slo]) -> list[Shot]:
+    """The samples as a verdict sees them: good is completed within the limits, from the intended arrival."""
+    return [
+        Shot(
+            at_s=sample.intended_s,
+            workload_class=sample.workload_class,
+            good=sample.completed and slos[sample.slo_class].met(sample.ttft_scheduled_s, sample.itl_s),
+            completed=sample.completed,
+            ttft_s=sample.ttft_scheduled_s,
+            code=sample.code,
+        )
+        for sample in samples
+    ]
+
+
+def verdict_of(folder: Path, profile: Profile) -> SurgeVerdict:
+    """Judge a recorded run. Raises UsageFault when it is too short to judge."""
+    samples = [LoadSample.from_dict(record) for record in read(folder / "samples.jsonl")]
+    stretches: dict[str, Stretch] = {stretch.name: stretch for stretch in profile.stretches()}
+    surge, last = stretches["surge"], stretches["recovery"]
+    try:
+        return judge(
+            shots(samples, profile.slo.slos()),
+            surge.begin_s,
+            surge.end_s,
+            last.end_s,
+            Seeds(profile.seed).rng("surge.bootstrap"),
+        )
+    except ValueError as error:
+        raise UsageFault(f"{folder}: cannot be judged: {error}.") from error
+
+
+def to_dict(verdict: SurgeVerdict) -> dict[str, Any]:
+    """Plain JSON types under stable keys."""
+    return {
+        "passed": not verdict.failures,
+        "failures": list(verdict.failures),
+        "notes": list(verdict.notes),
+        "baseline": {
+            "goodput_per_s": verdict.baseline_goodput.to_dict(),
+            "attainment": verdict.baseline_attainment.to_dict(),
+            "ttft_p95_s": verdict.baseline_p95_s.to_dict() if verdict.baseline_p95_s else None,
+        },
+        "surge": {
+            "goodput_per_s": verdict.surge_goodput.to_dict(),
+            "kept": verdict.kept.to_dict(),
+            "breached_after_s": verdict.breached_after_s,
+            "classes": [
+                {
+                    "class": share.workload_class.value,
+                    "offered": share.offered,
+                    "good": share.good,
+                    "fair": share.fair,
+                }
+                for share in verdict.classes
+            ],
+            "honest_429": verdict.honest_429,
+            "returned": verdict.returned,
+        },
+        "recovered_after_s": verdict.recovered_after_s,
+    }
+
+
+def render(verdict: SurgeVerdict, peak: float) -> str:
+    """A few lines for a terminal; intervals are 95 %."""
+    lines = [
+        f"peak {peak:g}/s: 80 % of it, 200 % at once, 80 % again",
+        f"  baseline    goodput {_span(verdict.baseline_goodput, '/s')}, SLO kept {_span(verdict.baseline_attainment, percent=True)}"
+        + (f", TTFT P95 {_span(verdict.baseline_p95_s, ' s')}" if verdict.baseline_p95_s else ""),
+        f"  surge       goodput {_span(verdict.surge_goodput, '/s')}, {_span(verdict.kept, percent=True)} of the baseline's",
+        f"  breach      {_after(verdict.breached_after_s, 'the surge began', 'no window fell under its objective')}",
+        f"  recovered   {_after(verdict.recovered_after_s, 'the surge ended', 'not before the run ended')}",
+    ]
+    lines += [
+        f"  {share.workload_class.value:<18}{share.offered:>5.0%} of the offer, {share.good:>5.0%} of the goodput"
+        for share in verdict.classes
+    ]
+    lines += [f"  note: {note}" for note in verdict.notes]
+    lines += [f"FAILED: {failure}" for failure in verdict.failures] or ["PASSED"]
+    return "\n".join(lines)
+
+
+def _span(interval: Interval, unit: str = "", percent: bool = False) -> str:
+    shape = "{:.0%}" if percent else "{:.3g}" + unit
+    return f"{shape.format(interval.value)} ({shape.format(interval.low)} to {shape.format(interval.high)})"
+
+
+def _after(seconds: float | None, since: str, never: str) -> str:
+    return never if seconds is None else f"{seconds:.0f} s after {since}"
