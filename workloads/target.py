@@ -38,11 +38,16 @@ async def find_model(client: "HttpClient", url: str, headers: Sequence[tuple[str
     status, body = await _get(client, f"{url}/readyz", headers)
     if status == 503:
         raise EnvironmentFault(
-            f"{url} is not ready: {_text(body)}. Wait for `toolkit serve` to print its URLs."
+            f"{url} is not ready ({_reason(body)}). Wait for `toolkit serve` to print its URLs."
         )
     status, body = await _get(client, f"{url}/v1/models", headers)
     if status in (401, 403):
-        raise UsageFault(f"{url} asks for an API key: give --api-key or set TOOLKIT_API_KEY.")
+        given = any(name.lower() == "authorization" for name, _ in headers)
+        raise UsageFault(
+            f"{url} does not know this API key."
+            if given
+            else f"{url} asks for an API key: give --api-key or set TOOLKIT_API_KEY."
+        )
     try:
         if status != 200:
             raise ValueError(f"status {status}")
@@ -64,9 +69,16 @@ async def _get(client: "HttpClient", url: str, headers: Sequence[tuple[str, str]
         raise UsageFault(str(error)) from error
     except TransportError as error:
         raise EnvironmentFault(
-            f"nothing answers at {url} ({error}). Start the service with `make serve`, or name another with --url."
+            f"nothing answers at {url} ({error}). Start the service with `make serve` or name another with --url; without it, "
+            "the newest service of ./runs in this folder is meant, else port 8000."
         ) from error
 
 
-def _text(body: bytes) -> str:
-    return " ".join(body.decode("utf-8", "replace").split())[:200] or "no reason given"
+def _reason(body: bytes) -> str:
+    """What stands in the way, by the gateway's own page; else its text."""
+    try:
+        document = json.loads(body)
+        faults = [f"{name}: {fault}" for name, fault in document["faults"].items()]
+        return "; ".join([str(document["status"]), *faults])[:300]
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return " ".join(body.decode("utf-8", "replace").split())[:200] or "no reason given"
