@@ -11,7 +11,7 @@ from tests.live.running import image_port, running  # noqa: F401 - one service f
 settings.register_profile("fixed", derandomize=True, database=None, deadline=None)
 settings.load_profile("fixed")
 
-UNMARKED_CPU_S = 1.5
+UNMARKED_CPU_S = 3.0
 """CPU seconds of a test without a mark, with room for a slow machine: the rule is 0.25 s. Keeps `make test` in its minutes."""
 
 LONG_MARKS = frozenset({"slow", "engine", "proof"})
