@@ -21,7 +21,7 @@ serve: install ## Start prefill, decode and the gateway; options in ARGS="--port
 test: ## Everything a change must pass: lint, types, contracts, unit, the real engine
 	@scripts/test.sh install lint types contracts unit engine-test
 
-proof: ## The long rest, before an issue is closed; results go to benchmarks/
+proof: ## The long rest, before a release: results go to benchmarks/results
 	@scripts/test.sh install proof-run
 
 lint: ## ruff: rules and format
