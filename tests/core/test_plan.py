@@ -43,7 +43,8 @@ PLANS = st.builds(
 )
 
 
-@settings(max_examples=40)
+@pytest.mark.slow
+@settings(max_examples=20)
 @given(PLANS)
 def test_a_plan_survives_json_exactly(plan):
     """Every time and every draw comes back as it was, and the bytes are the same again."""
