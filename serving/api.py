@@ -3,8 +3,6 @@
 import uuid
 from collections.abc import Awaitable, Callable
 
-import orjson
-
 from serving.exchange import Exchange
 from serving.keys import Keys
 from serving.lifecycle import Lifecycle, tell
@@ -31,13 +29,11 @@ class Api:
 
     async def handle(self, exchange: Exchange) -> None:
         """Answer one request."""
-        request_id = f"req-{uuid.uuid4().hex}"
         try:
             handler = self._route(exchange)
+            await handler(exchange)
         except ToolkitError as error:
-            await tell(exchange, error, request_id)
-            return
-        await handler(exchange)
+            await tell(exchange, error, f"req-{uuid.uuid4().hex}")
 
     def _route(self, exchange: Exchange) -> Callable[[Exchange], Awaitable[None]]:
         head = exchange.head
@@ -63,17 +59,8 @@ class Api:
         return status.models()
 
     async def _send_page(self, exchange: Exchange, page: Callable[[Exchange], Answer]) -> None:
-        try:
-            code, content_type, body = page(exchange)
-        except ToolkitError as error:
-            await tell(exchange, error, f"req-{uuid.uuid4().hex}")
-            return
+        code, content_type, body = page(exchange)
         await exchange.send_head(code, [("content-type", content_type), ("content-length", str(len(body)))])
         if exchange.head.method != "HEAD":
             await exchange.send(body)
         await exchange.end()
-
-
-def json_answer(status: int, document: object) -> Answer:
-    """A document as a page."""
-    return status, "application/json", orjson.dumps(document)

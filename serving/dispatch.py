@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import orjson
 
 from serving.chat import EngineBody, Rendezvous
+from serving.guarded import first_leaf, leaves
 from serving.service import EngineEndpoint
 from serving.stream import Kind, StreamReader, read_whole, refusal
 from toolkit.core.clock import Clock
@@ -343,14 +344,7 @@ async def _refused(response: Response, name: str) -> ToolkitError:
 
 def _first(failures: BaseExceptionGroup[BaseException]) -> BaseException:
     """The most telling of the legs' failures: what the engine said beats a lost connection, which it often causes."""
-    leaves = [leaf for leaf in _leaves(failures) if isinstance(leaf, ToolkitError)]
-    if not leaves:
-        return next(iter(_leaves(failures)))
-    return min(leaves, key=lambda leaf: isinstance(leaf, LegLost))
-
-
-def _leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
-    found: list[BaseException] = []
-    for failure in group.exceptions:
-        found += _leaves(failure) if isinstance(failure, BaseExceptionGroup) else [failure]
-    return found
+    told = [leaf for leaf in leaves(failures) if isinstance(leaf, ToolkitError)]
+    if not told:
+        return first_leaf(failures)
+    return min(told, key=lambda leaf: isinstance(leaf, LegLost))

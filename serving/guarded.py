@@ -22,5 +22,12 @@ async def guarded(work: Awaitable[T], *guards: Coroutine[Any, Any, None]) -> T:
 
 def first_leaf(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """The first single exception in a group of groups."""
-    first = group.exceptions[0]
-    return first_leaf(first) if isinstance(first, BaseExceptionGroup) else first
+    return leaves(group)[0]
+
+
+def leaves(group: BaseExceptionGroup[BaseException]) -> list[BaseException]:
+    """Every single exception in a group of groups, in order; there is at least one."""
+    found: list[BaseException] = []
+    for failure in group.exceptions:
+        found += leaves(failure) if isinstance(failure, BaseExceptionGroup) else [failure]
+    return found

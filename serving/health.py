@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import io
 import logging
-from collections.abc import Callable
 from functools import partial
 
 import orjson
@@ -47,7 +46,6 @@ class Prober:
         *,
         interval_s: float,
         with_image: bool,
-        on_change: Callable[[], None] = lambda: None,
     ) -> None:
         self._book = book
         self._client = client
@@ -55,7 +53,6 @@ class Prober:
         self._clock = clock
         self._body = probe_body(model, with_image)
         self._interval_s = interval_s
-        self._on_change = on_change
         self._probing: dict[str, asyncio.Task[None]] = {}
         self._look_now = {name: asyncio.Event() for name in book.engines}
         self.faults: dict[str, str] = {}
@@ -98,7 +95,6 @@ class Prober:
                 log.info("engine %s is %s", engine.name, "up" if up else "down")
             self._book.engine_seen(engine.name, up)
             self.wake()
-            self._on_change()
             look_now = self._look_now[engine.name]
             look_now.clear()
             with contextlib.suppress(TimeoutError):
@@ -139,7 +135,6 @@ class Prober:
         self.faults.pop(pair.name, None)
         log.info("pair %s is in rotation", pair.name)
         self._book.proven(pair)
-        self._on_change()
 
 
 def probe_body(model: str, with_image: bool) -> chat.EngineBody:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from serving.config import EngineConfig, ModelConfig, ServeConfig
 from serving.engines import attach, commands, tiny_model
-from serving.engines.commands import Host, Launch
+from serving.engines.commands import Host, Launch, reached_at
 from serving.keys import Keys
 from serving.service import EngineEndpoint, Service
 from toolkit.core.errors import EnvironmentFault, UsageFault
@@ -212,13 +212,6 @@ def refuse_taken(host: str, port: int) -> None:
                 f"{host}:{port} cannot be bound ({error.strerror}). Is a service running there already? "
                 "Stop it, or choose another with --port (0: a free one)."
             ) from error
-
-
-def reached_at(host: str) -> str:
-    """The address to connect to for a server bound to `host`, as it stands in a URL."""
-    if host == "0.0.0.0":  # noqa: S104 (compared, not bound)
-        return "127.0.0.1"
-    return f"[{host}]" if ":" in host else host
 
 
 def new_run_folder(runs: Path, stamp: str) -> Path:

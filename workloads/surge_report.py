@@ -11,7 +11,7 @@ from toolkit.core.seed import Seeds
 from toolkit.core.slo import Slo
 from workloads.profile import Profile
 from workloads.record import LoadSample
-from workloads.shape import Stretch
+from workloads.shape import Stretch, phases_s, scaled
 from workloads.surge import Interval, Shot, SurgeVerdict, judge
 
 PHASES = ("baseline", "surge", "recovery")
@@ -26,11 +26,8 @@ def surge_profile(profile: Profile, peak: float, time_scale: float) -> Profile:
         raise UsageFault(
             f"profile {profile.name!r} is no surge: it needs the phases {', '.join(PHASES)}, in this order."
         )
-    phases = tuple(
-        phase.model_copy(update={"duration_s": phase.duration_s * time_scale}) for phase in profile.phases
-    )
-    total = sum(phase.duration_s for phase in phases)
-    return profile.model_copy(update={"phases": phases, "rate": peak, "duration_s": total})
+    phases = scaled(profile.phases, time_scale)
+    return profile.model_copy(update={"phases": phases, "rate": peak, "duration_s": phases_s(phases)})
 
 
 def shots(samples: Sequence[LoadSample], slos: Mapping[SloClass, Slo]) -> list[Shot]:

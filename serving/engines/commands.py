@@ -96,8 +96,8 @@ def _prefill(
     endpoint = EngineEndpoint(
         name=f"prefill-{one.number}",
         role="prefill",
-        url=f"http://{_reached_at(config.host)}:{port}",
-        bootstrap_host=_reached_at(config.host),
+        url=f"http://{reached_at(config.host)}:{port}",
+        bootstrap_host=connect_to(config.host),
         bootstrap_port=bootstrap,
     )
     if host.simulated:
@@ -122,7 +122,7 @@ def _decode(
 ) -> Launch:
     port = next(ports)
     endpoint = EngineEndpoint(
-        name=f"decode-{one.number}", role="decode", url=f"http://{_reached_at(config.host)}:{port}"
+        name=f"decode-{one.number}", role="decode", url=f"http://{reached_at(config.host)}:{port}"
     )
     if host.simulated:
         stand_in = (*_simulated(config, host, model_name, "decode", port), *_extra(config, config.decode))
@@ -230,5 +230,12 @@ def _environment(config: EngineConfig, host: Host) -> dict[str, str]:
     return env
 
 
-def _reached_at(host: str) -> str:
+def connect_to(host: str) -> str:
+    """The address to connect to for a server bound to `host`."""
     return "127.0.0.1" if host == "0.0.0.0" else host  # noqa: S104 (compared, not bound)
+
+
+def reached_at(host: str) -> str:
+    """The same as it stands in a URL."""
+    address = connect_to(host)
+    return f"[{address}]" if ":" in address else address

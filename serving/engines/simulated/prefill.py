@@ -108,10 +108,6 @@ class PrefillWork:
                 if job.made >= job.answer_tokens:
                     self._shop.end(job, job.ends_with, now)
 
-    @property
-    def batch_size(self) -> int:
-        return len(self._batch)
-
     def next_at(self) -> float | None:
         """When the next transfer ends or a failed session is probed."""
         times = [*self._ends.values()]

@@ -98,6 +98,8 @@ def test_engines_bind_the_loopback_unless_told() -> None:
     assert flag(wide, "--host") == ["0.0.0.0"]
     assert wide.endpoint.url == "http://127.0.0.1:1000"
     assert wide.endpoint.bootstrap_host == "127.0.0.1"
+    sixth = built(CPU, host="::1")["prefill-0"].endpoint
+    assert (sixth.url, sixth.bootstrap_host) == ("http://[::1]:1000", "::1")
 
 
 def test_extra_arguments_come_last() -> None:
