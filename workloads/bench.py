@@ -32,6 +32,7 @@ from workloads.image_server import serving_images
 from workloads.own_error import cache_file, last_check
 from workloads.prepare import Prepared, authorization, prepare
 from workloads.profile import Profile, to_toml
+from workloads.record import LoadSample
 from workloads.report.render import Beside, RunFacts, to_json, to_markdown
 from workloads.report.summary import Summary, summarise
 from workloads.scrape import HISTORY, Level, Scraper, Source, levels, sources
@@ -46,11 +47,16 @@ UNLIMITED_BYTES = 1 << 62  # a run's samples are one file
 
 @dataclass(frozen=True, slots=True)
 class Hooks:
-    """What the caller is told while a run goes on; `on_progress` is called from another thread."""
+    """What the caller is told while a run goes on; `on_progress` is called from another thread.
+
+    on_sample: each record as it ends; must not block. enough: asked after each record; True ends the run as Ctrl-C does.
+    """
 
     on_target: Callable[[str, str], None] = lambda _, __: None
     on_prepared: Callable[[int, int], None] = lambda _, __: None
     on_progress: Callable[[Progress], None] = lambda _: None
+    on_sample: Callable[[LoadSample], None] = lambda _: None
+    enough: Callable[[], bool] = lambda: False
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,17 +186,24 @@ class _Run:
         client = HttpClient(clock=clock.monotonic, max_idle_per_host=MAX_IDLE)
         caller = ChatCaller(client, self.target, clock, profile.request_timeout_s)
         caller.build(self.prepared)
+        stop = asyncio.Event()
+
+        def ended(sample: LoadSample) -> None:
+            samples.append(sample.to_dict())
+            hooks.on_sample(sample)
+            if hooks.enough():
+                stop.set()
+
         driver = Driver(
             self.prepared,
             caller,
             clock,
             profile.duration_s,
             profile.drain_s,
-            on_sample=lambda sample: samples.append(sample.to_dict()),
+            on_sample=ended,
             concurrency=self.plan.concurrency,
         )
         scraper = Scraper(client, pages, clock, lambda: driver.started_at, history.append, every_s, key)
-        stop = asyncio.Event()
         # Bodies and plan live to the end of the run: a collector that walks them in mid-run would delay tokens.
         gc.collect()
         gc.freeze()

@@ -16,7 +16,7 @@ from toolkit.cli.console import INTERRUPTED, complain, exit_code
 from toolkit.core.errors import EnvironmentFault, ToolkitError
 
 PACKAGES = ("toolkit", "serving", "workloads", "dashboards", "runbooks")
-COMMANDS = (serve.serve, request.request, bench.bench, surge.surge, version.version)
+COMMANDS = (serve.serve, request.request, surge.surge, version.version)
 
 app = typer.Typer(
     name="toolkit",
@@ -44,6 +44,7 @@ def root(
 
 for command in COMMANDS:
     app.command()(command)
+app.add_typer(bench.app, name="bench")
 app.add_typer(config.app, name="config")
 app.add_typer(workload.app, name="workload")
 

@@ -6,6 +6,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+import click
 import typer
 
 from toolkit.cli.console import FAILED, INTERRUPTED, console
@@ -16,8 +17,10 @@ if TYPE_CHECKING:
     from workloads.bench import BenchResult, Hooks
 
 RUNS = Path("runs")
+app = typer.Typer(rich_markup_mode=None)
 
 
+@app.callback(invoke_without_command=True)
 def bench(
     profile: Annotated[str, typer.Option("--profile", "-p", help="A built-in profile's name, or a .toml file.")] = "smoke",
     url: Annotated[str, typer.Option("--url", "--target", help="Base URL of an OpenAI-compatible server. Default: the service started last, else http://127.0.0.1:8000.")] = "",
@@ -39,6 +42,9 @@ def bench(
     Exit codes: 0 every request completed, 1 some failed (with --self-check: the generator is not honest at that rate),
     2 wrong usage, 3 nothing to load, 130 interrupted.
     """
+    context = click.get_current_context(silent=True)  # none where it is called as a function
+    if context is not None and context.invoked_subcommand is not None:
+        return
     if self_check:
         _self_check(rate, duration, seed, as_json)
         return
