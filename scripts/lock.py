@@ -1,4 +1,4 @@
-"""Write requirements/toolkit.txt and requirements/dev.txt: what this environment holds, split by who needs it.
+"""Write requirements/toolkit.txt, locust.txt and dev.txt: what this environment holds, split by who needs it.
 
 `make lock` runs it in .venv, after pyproject.toml was changed and what it names was installed there.
 """
@@ -44,10 +44,12 @@ def pins(names: Iterable[str]) -> str:
 def main() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     runtime = closure(project["project"]["dependencies"])
-    dev = closure(project["dependency-groups"]["dev"]) - runtime
+    locust = closure(project["project"]["optional-dependencies"]["locust"]) - runtime
+    dev = closure(project["dependency-groups"]["dev"]) - runtime - locust
     for name, purpose, names in (
         ("toolkit", "What the toolkit runs with, exactly.", runtime),
-        ("dev", "What its tests and checks need beside toolkit.txt, exactly.", dev),
+        ("locust", "What the locust shell needs beside toolkit.txt, exactly.", locust),
+        ("dev", "What its tests and checks need beside toolkit.txt and locust.txt, exactly.", dev),
     ):
         path = ROOT / "requirements" / f"{name}.txt"
         path.write_text(HEADER.format(purpose=purpose) + pins(names), encoding="utf-8")
