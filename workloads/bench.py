@@ -27,7 +27,7 @@ from toolkit.core.plan import Plan
 from workloads.client import ChatCaller
 from workloads.compose import compose
 from workloads.driver import Drive, Driver, Progress
-from workloads.folders import mark
+from workloads.folders import begin
 from workloads.image_server import serving_images
 from workloads.own_error import cache_file, last_check
 from workloads.prepare import Prepared, authorization, prepare
@@ -97,13 +97,13 @@ def run_bench(
     target = base_url(url)
     clock = SystemClock()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        served = runner.run(_find_model(target, api_key))
+        served = runner.run(served_model(target, api_key))
         model = model or served
         hooks.on_target(target, model)
         plan = compose(profile)
         if not plan.requests:
             raise UsageFault("the plan has no request: ask for a higher rate or a longer duration.")
-        _start_folder(folder, profile, plan.to_json())
+        begin(folder, to_toml(profile), plan.to_json())
         with serving_images(plan, folder / "plan.json", profile.image_server):
             prepared = prepare(
                 plan,
@@ -119,7 +119,16 @@ def run_bench(
             began = clock.monotonic()
             drive = runner.run(run.drive(hooks, pages, scraping.every_s, authorization(api_key)))
             cpu_share = (time.process_time() - cpu_before) / max(1e-9, clock.monotonic() - began)
-    facts = RunFacts(
+    facts = facts_of(profile, plan, target, model, started_at)
+    summary = summarise(
+        drive.samples, profile.slo.slos(), drive.window_s, drive.ended_s, drive.interrupted, cpu_share
+    )
+    return write_report(folder, facts, summary)
+
+
+def facts_of(profile: Profile, plan: Plan, target: str, model: str, started_at: float) -> RunFacts:
+    """What a report says at its head. started_at: Unix seconds."""
+    return RunFacts(
         profile=profile.name,
         target=target,
         model=model,
@@ -130,25 +139,15 @@ def run_bench(
         toolkit_version=version("mm-serving-toolkit"),
         concurrency=plan.concurrency,
     )
-    summary = summarise(
-        drive.samples, profile.slo.slos(), drive.window_s, drive.ended_s, drive.interrupted, cpu_share
-    )
+
+
+def write_report(folder: Path, facts: RunFacts, summary: Summary) -> BenchResult:
+    """report.json and report.md, beside the samples they tell of."""
     beside = Beside(last_check(cache_file(os.environ)), _levels(folder))
     report = json.dumps(to_json(facts, summary, beside), indent=2) + "\n"
     (folder / "report.json").write_text(report, encoding="utf-8")
     (folder / "report.md").write_text(to_markdown(facts, summary, beside), encoding="utf-8")
     return BenchResult(facts, summary, folder, beside)
-
-
-def _start_folder(folder: Path, profile: Profile, plan_json: bytes) -> None:
-    made = not folder.exists()
-    folder.mkdir(parents=True, exist_ok=True)
-    if made:
-        mark(folder)
-    if (folder / f"{SAMPLES}.jsonl").exists():
-        raise UsageFault(f"{folder} holds a run already: name another folder with --out.")
-    (folder / "plan.json").write_bytes(plan_json)
-    (folder / "profile.toml").write_text(to_toml(profile), encoding="utf-8")
 
 
 def _levels(folder: Path) -> tuple[Level, ...]:
@@ -159,7 +158,8 @@ def _levels(folder: Path) -> tuple[Level, ...]:
         return levels(orjson.loads(line) for line in lines)
 
 
-async def _find_model(target: str, api_key: str) -> str:
+async def served_model(target: str, api_key: str) -> str:
+    """The first model of a ready target. Raises EnvironmentFault, UsageFault (target.py)."""
     client = HttpClient()
     try:
         return await find_model(client, target, authorization(api_key))

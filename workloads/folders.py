@@ -9,13 +9,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from toolkit.core.errors import UsageFault
+
 MARK = ".toolkit-bench"
+SAMPLES_FILE = "samples.jsonl"
 OWN_FILES = frozenset(
     {
         MARK,
         "plan.json",
         "profile.toml",
-        "samples.jsonl",
+        SAMPLES_FILE,
         "metrics.jsonl",
         "report.json",
         "report.md",
@@ -44,6 +47,18 @@ class RunFolder:
 def mark(folder: Path) -> None:
     """Say that this folder was made by a run."""
     (folder / MARK).touch()
+
+
+def begin(folder: Path, profile_toml: str, plan_json: bytes) -> None:
+    """Make a run's folder and write down what is asked. Raises UsageFault when it holds a run already."""
+    made = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    if made:
+        mark(folder)
+    if (folder / SAMPLES_FILE).exists():
+        raise UsageFault(f"{folder} holds a run already: name another folder with --out.")
+    (folder / "plan.json").write_bytes(plan_json)
+    (folder / "profile.toml").write_text(profile_toml, encoding="utf-8")
 
 
 def own_folders(runs_dir: Path) -> tuple[RunFolder, ...]:

@@ -38,9 +38,11 @@ def prepare(
     max_body_bytes: int,
     api_key: str = "",
     on_ready: Callable[[int], None] = lambda _: None,
+    only: Callable[[int], bool] = lambda _: True,
 ) -> tuple[Prepared, ...]:
     """Every request of the plan as bytes, encoded on all cores; `on_ready` is told how many are done.
 
+    only: which requests, by their index; the others are somebody else's.
     Raises UsageFault when they would take more than `max_body_bytes`.
     """
     keep_large_blocks_apart()
@@ -48,14 +50,14 @@ def prepare(
     total_bytes = 0
     write = _Writer(plan, model, extra_body, api_key)
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        pending = [pool.submit(write, request) for request in plan.requests]
+        pending = [pool.submit(write, request) for request in plan.requests if only(request.index)]
         try:
             for future in pending:
                 prepared.append(future.result())
                 total_bytes += len(prepared[-1].body)
                 if total_bytes > max_body_bytes:
                     raise UsageFault(
-                        f"the bodies of {len(plan.requests)} requests pass {max_body_bytes / 1e9:.1f} GB after "
+                        f"the bodies of {len(pending)} requests pass {max_body_bytes / 1e9:.1f} GB after "
                         f"{len(prepared)} of them: ask for a lower rate or duration, or raise max_body_bytes in the profile."
                     )
                 on_ready(len(prepared))
