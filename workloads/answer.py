@@ -87,8 +87,8 @@ class StreamedAnswer:
                 delta = choice.get("delta")
                 if delta and (delta.get("content") or _bears_token(delta)):
                     self.token_times.append(arrived_at)
-                if choice.get("finish_reason"):
-                    self.finish_reason = choice["finish_reason"]
+                if reason := choice.get("finish_reason"):
+                    self.finish_reason = reason
             if chunk.get("usage"):
                 self.usage = chunk["usage"]
         except (ValueError, TypeError, AttributeError):

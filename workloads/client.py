@@ -60,6 +60,10 @@ class ChatCaller:
         self._calls.add(call)
         call.start(self._client, request, self._timeout_s)
 
+    def waiting(self) -> list[int]:
+        """The open requests that have had no token yet, by index, in no order."""
+        return [call.index for call in self._calls if call.waits]
+
     def cut_off(self) -> None:
         """End all open requests; each hands in its record (code `unfinished`)."""
         for call in list(self._calls):
@@ -114,13 +118,25 @@ class _Call:
         self._timer: asyncio.TimerHandle | None = None
         self._over = False
 
+    @property
+    def index(self) -> int:
+        return self._prepared.planned.index
+
+    @property
+    def waits(self) -> bool:
+        """Whether no token has come."""
+        return not self._answer.token_times
+
     def start(self, client: "HttpClient", request: Request, timeout_s: float) -> None:
         loop = asyncio.get_running_loop()
         self._sent_at = self._clock.monotonic()
         self._timer = loop.call_later(
             timeout_s, self.give_up, Ending("client_timeout", f"no end within {timeout_s:g} s")
         )
-        # Ends when the request is written; connecting is what it may have to wait for.
+        self._flight = client.send_now(request, self)
+        if self._flight is not None:
+            return
+        # Ends when the request is written; connecting is what it has to wait for.
         self._sending = loop.create_task(self._send(client, request))
 
     async def _send(self, client: "HttpClient", request: Request) -> None:

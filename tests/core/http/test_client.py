@@ -728,6 +728,31 @@ def test_a_sink_hears_all_in_order(run: Run, serve: Serve) -> None:
     run(main())
 
 
+def test_a_request_may_leave_within_the_turn(run: Run, serve: Serve) -> None:
+    """`send_now` writes on an idle connection, and says so when there is none."""
+
+    async def main() -> None:
+        async with serve(always_ok) as peer, client_of() as client:
+            request = build_request("GET", peer.url)
+            assert client.send_now(request, Recorder()) is None
+
+            first = Recorder()
+            await client.send_to(request, first)
+            await first.over.wait()
+            second = Recorder()
+            flight = client.send_now(request, second)
+
+            assert flight is not None
+            assert flight.reused
+            await second.over.wait()
+            assert second.heard == first.heard
+            assert len(peer.wires) == 1
+
+        assert client.send_now(request, Recorder()) is None  # closed
+
+    run(main())
+
+
 @pytest.mark.parametrize("at", ["head", "data"])
 def test_an_aborting_sink_hears_nothing_more(run: Run, serve: Serve, at: str) -> None:
     """Abort from inside a call holds from that call on."""

@@ -4,12 +4,15 @@
 holds what followed it. `eof` is told when the peer closed. Pure: no sockets, no clock.
 """
 
+from functools import lru_cache
+
 from toolkit.core.http.errors import ProtocolViolation, Truncated
 from toolkit.core.http.head import MAX_HEAD_BYTES, Head
 
 MAX_CHUNK_LINE_BYTES = 1024  # a size and its extensions
 MAX_CHUNK_SIZE_DIGITS = 15  # hexadecimal: below 2**60, so that no peer's arithmetic overflows
 
+MAX_SHORT_LINE_BYTES = 18  # all the digits a size may have, and its line end
 _HEX = b"0123456789abcdefABCDEF"
 
 
@@ -101,6 +104,13 @@ class ChunkedBody(Body):
         if self._held:
             data = self._held + data
             self._held = b""
+        elif self._state == _SIZE:
+            # What servers write, event after event: one whole chunk in one read.
+            line_end = data.find(b"\r\n", 0, MAX_SHORT_LINE_BYTES)
+            if line_end > 0 and data.endswith(b"\r\n"):
+                size = _chunk_size(data[:line_end])
+                if size and size + line_end + 4 == len(data):
+                    return data[line_end + 2 : -2]
         payload = b""
         more: list[bytes] | None = None
         at, end, state = 0, len(data), self._state
@@ -162,6 +172,7 @@ class ChunkedBody(Body):
             raise Truncated("closed before the last chunk")
 
 
+@lru_cache(maxsize=4096)  # sizes of events repeat; reading one costs more than remembering it
 def _chunk_size(line: bytes) -> int:
     digits = line if line.isalnum() else line.partition(b";")[0].rstrip(b" \t")
     if not digits or digits.strip(_HEX) or len(digits.lstrip(b"0")) > MAX_CHUNK_SIZE_DIGITS:

@@ -97,6 +97,14 @@ class HttpClient:
             else:
                 return response
 
+    def send_now(self, request: Request, sink: Sink) -> Flight | None:
+        """`send_to` without an await, for whom a turn of the loop is too late. None: no idle connection is at hand."""
+        connection = None if self._closed else self._pool.take(request.origin, self._clock())
+        if connection is None:
+            return None
+        self._busy.add(connection)
+        return connection.start(request, sink)
+
     async def send_to(self, request: Request, sink: Sink) -> Flight:
         """Write the request; `sink` is told of the answer straight from the socket's read callback.
 
