@@ -26,6 +26,11 @@ def stream_failure(message: str, status: int) -> bytes:
     return sse({"error": refusal(message, name, status)})
 
 
+def chat_refusal(error: Refused) -> dict[str, Any]:
+    """The body of a 4xx or 5xx of chat-completions."""
+    return refusal(error.message, error.kind, error.status)
+
+
 def generate_refusal(error: Refused) -> dict[str, Any]:
     """The body of a 4xx or 5xx of /generate: each of its three gates has its own shape."""
     if error.kind == GATE:

@@ -2,6 +2,7 @@
 
 from pydantic import Field
 
+from serving.engines.simulated.wire import CLEAR, Wire
 from toolkit.core.config import Section
 
 
@@ -23,8 +24,13 @@ class Faults(Section):
     )
     slow_factor: float = Field(1.0, gt=0, description="Computing takes so many times longer.")
     answer_503: bool = Field(False, description="Every generation is refused: the request queue is full.")
+    starting: bool = Field(False, description="GET /ready answers 503, as before the model is loaded.")
+    abort_after_tokens: int = Field(
+        0, ge=0, description="Not 0: a request is aborted, as by /abort_request, when it has so many tokens."
+    )
     kv_leak_pages_per_request: int = Field(
         0, ge=0, description="Pages that a finished request leaves behind until /flush_cache."
     )
+    wire: Wire = Field(CLEAR, description="What becomes of answers on their way out (wire.py).")
     die: bool = Field(False, description="The process kills itself (SIGKILL) once it has answered.")
     seed: int = Field(0, description="Seed of the random draws; setting it starts them afresh.")

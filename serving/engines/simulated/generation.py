@@ -1,15 +1,15 @@
 """One generation over HTTP: the request into the scheduler, its events out as SGLang would write them."""
 
 import asyncio
-import time
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from serving.engines.simulated import dialect
 from serving.engines.simulated.effects import Ended, Failed, Role, Token
 from serving.engines.simulated.engine import Engine, Heard
-from serving.engines.simulated.http import Call
+from serving.engines.simulated.http import Call, Gone
 from serving.engines.simulated.metrics import RequestMetrics
 from serving.engines.simulated.prompt import Ask, Refused
 from serving.engines.simulated.scheduler import DuplicateRid
@@ -78,7 +78,7 @@ class Generation:
         watch.add_done_callback(lambda task: None if task.cancelled() else self.events.put_nowait(None))
         try:
             await (self._stream(writer) if self.ask.stream else self._whole(writer))
-        except Closed:
+        except (Closed, Gone):
             wait_s = STREAM_GONE_S if self.ask.stream else WHOLE_GONE_S
             for sample in self.samples:
                 asyncio.get_running_loop().call_later(wait_s, self.engine.abort, sample)
@@ -164,6 +164,8 @@ class Generation:
         now = self.engine.now
         sample = self.samples[heard.rid]
         if isinstance(heard, Token):
+            if heard.number == self.engine.scheduler.faults.abort_after_tokens:
+                self.engine.abort(heard.rid)
             if self.metrics is not None:
                 if sample.made:
                     self.metrics.next_token(now - sample.at)
@@ -194,15 +196,16 @@ class Generation:
 
 
 class ChatAnswer:
-    """The chat-completions dialect of one answer."""
+    """The chat-completions dialect of one answer. created: Unix seconds. pad_chars: the wire fault of that name."""
 
-    def __init__(self, ask: Ask, rid: str) -> None:
+    def __init__(self, ask: Ask, rid: str, created: int, pad_chars: int = 0) -> None:
         self._ask = ask
-        self._chunks = dialect.ChatWriter(ask, rid, int(time.time()))
+        self._chunks = dialect.ChatWriter(ask, rid, created)
+        self._pad = "x" * pad_chars
         self._named: set[int] = set()
 
     def token(self, number: int, index: int) -> list[bytes]:
-        text = self._ask.answer.delta(number)
+        text = self._ask.answer.delta(number) + self._pad
         return [*self._role(index), *([self._chunks.content(text, number, index)] if text else [])]
 
     def end(self, reason: str, _made: int, index: int) -> list[bytes]:
@@ -233,10 +236,10 @@ class ChatAnswer:
 class GenerateAnswer:
     """The /generate dialect: each event holds the text so far; a failure is a finish_reason under HTTP 200."""
 
-    def __init__(self, ask: Ask, rid: str, began: float) -> None:
+    def __init__(self, ask: Ask, rid: str, took: Callable[[], float]) -> None:
         self._ask = ask
         self._rid = rid
-        self._began = began
+        self._took = took
 
     def token(self, number: int, _index: int) -> list[bytes]:
         return [dialect.sse(self._so_far(number, None))]
@@ -266,4 +269,4 @@ class GenerateAnswer:
         )
 
     def _so_far(self, made: int, finish: dict[str, object] | None) -> dict[str, object]:
-        return dialect.generated(self._ask, self._rid, made, finish, time.monotonic() - self._began)
+        return dialect.generated(self._ask, self._rid, made, finish, self._took())

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, MutableMapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import parse_qs
 
 import orjson
@@ -13,6 +13,8 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[MutableMapping[str, Any], Receive, Send], Awaitable[None]]
 MARK = (b"x-simulated", b"1")
 JSON = "application/json"
+ABORT = "simulated.abort"
+"""The ASGI extension by which a listener lets a request break off its connection."""
 
 
 class Gone(Exception):
@@ -27,6 +29,7 @@ class Call:
         self.path: str = scope["path"]
         self.status = 0
         self._query = scope["query_string"]
+        self._abort: Callable[[], None] | None = scope.get("extensions", {}).get(ABORT, {}).get("abort")
         self._receive = receive
         self._send = send
 
@@ -67,6 +70,11 @@ class Call:
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
+    def abort(self) -> None:
+        """Break the connection off."""
+        if self._abort is not None:
+            self._abort()
+
     async def _head(self, status: int, headers: Sequence[tuple[bytes, bytes]], content_type: str) -> None:
         self.status = status
         kind = [(b"content-type", content_type.encode())] if content_type else []
@@ -75,14 +83,16 @@ class Call:
         )
 
 
-Handler = Callable[[Call], Awaitable[None]]
+CallT = TypeVar("CallT", bound=Call)
 
 
-def app(handle: Handler) -> App:
+def app(handle: Callable[[CallT], Awaitable[None]], kind: type[CallT]) -> App:
+    """kind: how calls are answered; Call for the plain way."""
+
     async def asgi(scope: MutableMapping[str, Any], receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise RuntimeError(f"unsupported ASGI scope: {scope['type']}")
         with suppress(Gone):
-            await handle(Call(scope, receive, send))
+            await handle(kind(scope, receive, send))
 
     return asgi

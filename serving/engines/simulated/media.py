@@ -11,6 +11,12 @@ from PIL import Image
 
 from serving.access.grids import QwenGrid
 from toolkit.core.errors import InvalidRequest
+from toolkit.core.http.client import HttpClient
+from toolkit.core.http.errors import TransportError
+
+FETCH_TIMEOUT_S = 3.0
+"""SGLang's REQUEST_TIMEOUT for one image."""
+FETCH_MOST_BYTES = 64_000_000
 
 MEDIA_REF_FIELDS = frozenset({
     "url", "detail", "max_dynamic_patch", "content_hash", "min_pixels", "max_pixels", "total_max_pixels", "fps",
@@ -81,6 +87,26 @@ class Eyes:
             return self._grid.tokens(*size)
         except InvalidRequest as error:
             raise BadMedia(error.message) from error
+
+
+def fetcher(client: HttpClient) -> Fetch:
+    """Takes the bytes behind an http(s) URL. The result raises BadMedia."""
+
+    async def fetch(url: str) -> bytes:
+        try:
+            async with asyncio.timeout(FETCH_TIMEOUT_S):
+                response = await client.send("GET", url)
+                try:
+                    data = await response.read(FETCH_MOST_BYTES)
+                finally:
+                    response.close()
+        except (TransportError, TimeoutError, ValueError) as error:
+            raise BadMedia(f"Failed to fetch {url}: {error}") from error
+        if response.status != 200:
+            raise BadMedia(f"Failed to fetch {url}: status {response.status}")
+        return data
+
+    return fetch
 
 
 def gate(items: Any) -> list[str]:

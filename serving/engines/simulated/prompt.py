@@ -67,8 +67,8 @@ class Ask:
     logprobs: int | None = None
 
 
-async def read_chat(body: bytes, eyes: Eyes, context_tokens: int) -> Ask:
-    """Raises Refused."""
+async def read_chat(body: bytes, eyes: Eyes, context_tokens: int, own_tokens: int = 0) -> Ask:
+    """own_tokens: of an answer that nothing else ends; 0: the seed's. Raises Refused."""
     document = _document(body)
     if "messages" not in document:
         raise _invalid("missing", ("body", "messages"), "Field required", document)
@@ -79,7 +79,7 @@ async def read_chat(body: bytes, eyes: Eyes, context_tokens: int) -> Ask:
     most = document.get("max_completion_tokens") or document.get("max_tokens")
     top = document.get("top_logprobs") or 0
     return await _ask(
-        document, document, eyes, context_tokens,
+        document, document, eyes, context_tokens, own_tokens,
         text_tokens=TEMPLATE_TOKENS * len(messages) + _tokens(text),
         urls=urls,
         most=most,
@@ -89,7 +89,7 @@ async def read_chat(body: bytes, eyes: Eyes, context_tokens: int) -> Ask:
     )  # fmt: skip
 
 
-async def read_generate(body: bytes, eyes: Eyes, context_tokens: int) -> Ask:
+async def read_generate(body: bytes, eyes: Eyes, context_tokens: int, own_tokens: int = 0) -> Ask:
     """Raises Refused."""
     document = _document(body)
     try:
@@ -108,7 +108,7 @@ async def read_generate(body: bytes, eyes: Eyes, context_tokens: int) -> Ask:
     if not isinstance(sampling, dict):
         raise Refused("Expected `sampling_params` to be an object")
     return await _ask(
-        document, sampling, eyes, context_tokens,
+        document, sampling, eyes, context_tokens, own_tokens,
         text_tokens=tokens,
         urls=urls,
         most=sampling.get("max_new_tokens", DEFAULT_GENERATE_TOKENS),
@@ -123,6 +123,7 @@ async def _ask(
     sampling: dict[str, Any],
     eyes: Eyes,
     context_tokens: int,
+    own_tokens: int,
     *,
     text_tokens: int,
     urls: list[str],
@@ -162,7 +163,9 @@ async def _ask(
         include_usage=include_usage,
         prompt_tokens=prompt_tokens,
         image_tokens=image_tokens,
-        answer=answer(seed, max_tokens, words, ignore_eos=bool(sampling.get("ignore_eos"))),
+        answer=answer(
+            seed, max_tokens, words, ignore_eos=bool(sampling.get("ignore_eos")), own_tokens=own_tokens
+        ),
         rendezvous=Rendezvous(
             str(document.get("bootstrap_host") or ""),
             document.get("bootstrap_port"),

@@ -41,12 +41,10 @@ class Heartbeat:
 class Peers:
     """Carries an engine's effects to its peers. own_url: where prefills reach this decode; session: its name there."""
 
-    def __init__(
-        self, engine: Engine, client: HttpClient, own_url: str, session: str, heartbeat: Heartbeat
-    ) -> None:
+    def __init__(self, engine: Engine, client: HttpClient, session: str, heartbeat: Heartbeat) -> None:
+        self.own_url = ""
         self._engine = engine
         self._client = client
-        self._own_url = own_url
         self._session = session
         self._heartbeat = heartbeat
         self._urls: dict[str, str] = {}
@@ -152,7 +150,7 @@ class Peers:
     async def _announce(self, effect: Preallocated) -> None:
         if await self._route(effect.bootstrap):
             self._watch(effect.bootstrap)
-            document = {"room": effect.room, "session": self._session, "url": self._own_url}
+            document = {"room": effect.room, "session": self._session, "url": self.own_url}
             with suppress(TransportError, TimeoutError):  # the heartbeat or the request's own timeout ends it
                 await self._post(
                     f"http://{effect.bootstrap}/simulated/prealloc", document, TRANSFER_TIMEOUT_S

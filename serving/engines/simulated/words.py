@@ -57,18 +57,21 @@ def seed_of(*parts: bytes) -> int:
     return int.from_bytes(digest.digest(), "little")
 
 
-def answer(seed: int, max_tokens: int, stop: Sequence[str] = (), *, ignore_eos: bool = False) -> Answer:
-    """As long as max_tokens, the seed's own end and the stop strings let it be."""
-    own = max_tokens if ignore_eos else _SHORTEST + _draw(seed, 0, "end") % _SPREAD
+def answer(
+    seed: int, max_tokens: int, stop: Sequence[str] = (), *, ignore_eos: bool = False, own_tokens: int = 0
+) -> Answer:
+    """As long as max_tokens, its own end (own_tokens; 0: the seed's) and the stop strings let it be."""
+    own = max_tokens if ignore_eos else own_tokens or _SHORTEST + _draw(seed, 0, "end") % _SPREAD
     tokens = min(max_tokens, own)
     reason, matched = ("length", None) if tokens == max_tokens else ("stop", EOS)
     if stop:
         text = ""
         for number in range(tokens):
             text += piece(seed, number)
-            for word in stop:
-                if word and (at := text.find(word)) >= 0:
-                    return Answer(seed, number + 1, "stop", word, at)
+            found = [(at, word) for word in stop if word and (at := text.find(word)) >= 0]
+            if found:
+                at, word = min(found)
+                return Answer(seed, number + 1, "stop", word, at)
     return Answer(seed, tokens, reason, matched)
 
 
