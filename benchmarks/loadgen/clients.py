@@ -177,6 +177,71 @@ def locust_(task: dict[str, Any], read: str) -> tuple[list[Seen], float]:
     return seen, time.process_time() - cpu
 
 
+def pacing_ours(task: dict[str, Any]) -> tuple[list[Seen], float]:
+    """The driver alone: its caller ends each request at once."""
+    import uvloop
+
+    from toolkit.core.clock import SystemClock
+    from toolkit.core.plan import PlannedRequest
+    from toolkit.core.sample import SloClass, WorkloadClass
+    from workloads.driver import Driver
+    from workloads.prepare import Prepared
+    from workloads.record import LoadOutcome, LoadSample
+
+    clock = SystemClock()
+
+    class Nobody:
+        def begin(self, item: Prepared, started_at: float, on_end: Callable[[LoadSample], None]) -> None:
+            now, planned = clock.monotonic() - started_at, item.planned
+            on_end(
+                LoadSample(
+                    planned.index,
+                    planned.workload_class,
+                    planned.slo_class,
+                    planned.at_s,
+                    LoadOutcome.COMPLETED,
+                    now,
+                    now,
+                )
+            )
+
+        def cut_off(self) -> None: ...
+
+    prepared = [
+        Prepared(PlannedRequest(n, at, WorkloadClass.TEXT_ONLY, SloClass.BATCH, "", (), 31), (), b"")
+        for n, at in enumerate(task["times"])
+    ]
+
+    async def run() -> tuple[list[Seen], float]:
+        settle()
+        cpu = time.process_time()
+        drive = await Driver(prepared, Nobody(), clock, task["seconds"], DRAIN_S).run(asyncio.Event())
+        cpu = time.process_time() - cpu
+        seen = []
+        for sample in drive.samples:
+            seen.append(Seen(sample.intended_s))
+            seen[-1].sent = sample.sent_s or 0.0
+        return seen, cpu
+
+    return uvloop.run(run())
+
+
+def pacing_relative(task: dict[str, Any]) -> tuple[list[Seen], float]:
+    """What most generators do: sleep for the gap, then send; on asyncio's own loop, as they run."""
+
+    async def run() -> tuple[list[Seen], float]:
+        settle()
+        cpu, start, before, seen = time.process_time(), time.monotonic(), 0.0, []
+        for at in task["times"]:
+            await asyncio.sleep(at - before)
+            before = at
+            seen.append(Seen(start + at))
+            seen[-1].sent = time.monotonic()
+        return seen, time.process_time() - cpu
+
+    return asyncio.run(run())
+
+
 def make_body(task: dict[str, Any]) -> bytes:
     content = "x" * task["body_bytes"]
     return json.dumps({"stream": True, "messages": [{"role": "user", "content": content}]}).encode()
@@ -193,6 +258,8 @@ CLIENTS: dict[str, Callable[[dict[str, Any]], tuple[list[Seen], float]]] = {
     "aiohttp": aiohttp_,
     "locust readline": lambda task: locust_(task, "readline"),
     "locust iter_lines": lambda task: locust_(task, "iter_lines"),
+    "pacing absolute": pacing_ours,
+    "pacing relative": pacing_relative,
 }
 
 

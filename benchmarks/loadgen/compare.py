@@ -38,6 +38,7 @@ OURS = "toolkit bench"
 PEERS = ("aiohttp==3.14.5", "locust==2.47.0", "uvloop==0.23.0", "orjson")
 TEXT_BYTES, IMAGE_BYTES = 400, 5 * 1_530_000  # an image: a 1080p photo's data URI
 RATES = (50, 200, 400, 700)
+PACES = (50, 200, 800, 2000)
 START_REQUESTS = 10  # of a run whose CPU stands for a tool's start-up
 TOO_LATE_S = 0.5  # a client whose slip passes this is not asked for more
 
@@ -142,6 +143,30 @@ def wait_for_quiet(load: float, at_most_s: float) -> None:
         time.sleep(5)
 
 
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """The rate of sends over the rate of their plan, nothing sent."""
+
+    rate: float
+    ours: float
+    ours_slip_p99_ms: float
+    relative: float
+
+
+def paces(options: argparse.Namespace) -> list[Pace]:
+    found = []
+    for rate in PACES:
+        task = {"times": arrivals(rate, options.seconds), "seconds": options.seconds}
+        ratio, slip = {}, {}
+        for name in ("pacing absolute", "pacing relative"):
+            rows = run_client(sys.executable, name, task, options.cores[1])["rows"]
+            asked, took = rows[-1][1] - rows[0][1], rows[-1][2] - rows[0][2]
+            ratio[name], slip[name] = asked / took, percentile([(r[2] - r[1]) * 1e3 for r in rows], 0.99)
+        found.append(Pace(rate, ratio["pacing absolute"], slip["pacing absolute"], ratio["pacing relative"]))
+        print(found[-1], file=sys.stderr)
+    return found
+
+
 def measure(options: argparse.Namespace) -> tuple[list[Row], list[Row]]:
     python = {OURS: sys.executable}
     peers = environment(options.environments / "peers", PEERS)
@@ -183,12 +208,12 @@ def measure(options: argparse.Namespace) -> tuple[list[Row], list[Row]]:
             for body_bytes in (TEXT_BYTES, IMAGE_BYTES)
         ]
         for wanted, package, run in (
-            (options.with_aiperf, "aiperf==0.13.0", run_aiperf),
-            (options.with_guidellm, "guidellm==0.8.1", run_guidellm),
+            (options.with_aiperf, ("aiperf==0.13.0",), run_aiperf),
+            (options.with_guidellm, ("guidellm==0.8.1", "torch==2.13.0"), run_guidellm),  # else a CUDA build
         ):
             if wanted:
-                name = package.partition("==")[0]
-                there = environment(options.environments / name, (package,))
+                name = package[0].partition("==")[0]
+                there = environment(options.environments / name, package)
                 # Start-up is most of a short run's CPU: what ten requests cost is taken off.
                 start = run(there, server.url, 50, 0.2, client_core, options.environments)
                 for rate in options.rates:
@@ -227,7 +252,13 @@ def peer_row(name: str, rate: float, seconds: float, seen: dict[str, Any], stamp
     )
 
 
-def page(options: argparse.Namespace, texts: list[Row], images: list[Row], load: tuple[float, ...]) -> str:
+def page(
+    options: argparse.Namespace,
+    texts: list[Row],
+    images: list[Row],
+    pace: list[Pace],
+    load: tuple[float, ...],
+) -> str:
     lines = [
         "# Load generators side by side",
         "",
@@ -253,6 +284,13 @@ def page(options: argparse.Namespace, texts: list[Row], images: list[Row], load:
             f"{row.us_per_event / ours[row.rate]:.2f} | {row.core:.0%} |"
         )
     lines += [
+        "",
+        "Pacing alone, nothing sent: the rate of the sends over the rate of their plan. Absolute deadlines (ours), and sleeps",
+        "for each gap on asyncio, as SGLang's bench_serving has them:",
+        "",
+        "| asked/s | ours | slip p99 ms | relative sleeps |",
+        "|---|---|---|---|",
+        *(f"| {p.rate:g} | {p.ours:.4f} | {p.ours_slip_p99_ms:.2f} | {p.relative:.4f} |" for p in pace),
         "",
         "A client that delivered under 99 % or slipped over 0.5 s is not asked for more.",
         "",
@@ -295,9 +333,10 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULT)
     options = parser.parse_args()
     load = os.getloadavg()
+    pace = paces(options)
     texts, images = measure(options)
     options.out.parent.mkdir(parents=True, exist_ok=True)
-    options.out.write_text(page(options, texts, images, load), encoding="utf-8")
+    options.out.write_text(page(options, texts, images, pace, load), encoding="utf-8")
     print(options.out.read_text(encoding="utf-8"))
 
 

@@ -37,18 +37,19 @@ def run_aiperf(python: str, url: str, rate: float, seconds: float, core: int, wo
 
 
 def run_guidellm(python: str, url: str, rate: float, seconds: float, core: int, work: Path) -> dict[str, Any]:
-    """guidellm 0.8.1: Poisson, its JSON with every request."""
+    """guidellm 0.8.1: Poisson, one worker process, its JSON with every request."""
     out = work / "guidellm-out.json"
     out.unlink(missing_ok=True)
     asked = max(10, int(rate * seconds))
     command = [
         str(Path(python).parent / "guidellm"),
-        *("benchmark", "run", "--target", url, "--model", MODEL),
-        *("--profile", "poisson", "--rate", f"{rate:g}", "--max-requests", str(asked)),
-        *("--data", "prompt_tokens=16,output_tokens=31", "--processor", str(tokenizer(python, work))),
-        *("--output-path", str(out)),
+        *("run", "--backend", f"kind=openai_http,target={url},model={MODEL}"),
+        *("--profile", f"kind=poisson,rate={rate:g}", "--constraint", f"kind=max_requests,count={asked}"),
+        *("--tokenizer", f"kind=hf_auto,model={tokenizer(python, work)}"),
+        *("--data", "kind=synthetic_text,prompt_tokens=16,output_tokens=31"),
+        *("--output", f"kind=json,path={out}", "--disable-console"),
     ]
-    seen = _run(command, core)
+    seen = _run(command, core, {"GUIDELLM__MAX_WORKER_PROCESSES": "1"})
     requests = json.loads(out.read_text(encoding="utf-8"))["benchmarks"][0]["requests"]["successful"]
     values = [r["time_to_first_token_ms"] / 1e3 for r in requests if r.get("time_to_first_token_ms")]
     return {**seen, "asked": asked, "ttft_s": values}
@@ -70,9 +71,9 @@ def tokenizer(python: str, work: Path) -> Path:
     return folder
 
 
-def _run(command: list[str], core: int) -> dict[str, Any]:
+def _run(command: list[str], core: int, settings: dict[str, str] | None = None) -> dict[str, Any]:
     """Run it to its end: CPU seconds of all its processes and how long it took, start-up included."""
-    environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false"}
+    environment = {**os.environ, "TOKENIZERS_PARALLELISM": "false", **(settings or {})}
     began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
         ["taskset", "-c", str(core), *command],
