@@ -158,13 +158,7 @@ async def _introduce(client: HttpClient, engine: EngineEndpoint) -> None:
 
     Raises EngineUnavailable, UsageFault.
     """
-    info = await _asked(client, engine, "/model_info")
-    mode = info.get("disaggregation_mode") if isinstance(info, dict) else None
-    if mode != engine.role:
-        raise UsageFault(
-            f"{engine.url} was given as a {engine.role} engine, and says it runs as {mode or 'no SGLang engine'!r}. "
-            "Are --attach-prefill and --attach-decode the right way round?"
-        )
+    in_its_role(engine, await _asked(client, engine, "/model_info"))
     if engine.role == "prefill":
         host = f"[{engine.bootstrap_host}]" if ":" in engine.bootstrap_host else engine.bootstrap_host
         bootstrap = engine.model_copy(update={"url": f"http://{host}:{engine.bootstrap_port}"})
@@ -175,6 +169,16 @@ async def _introduce(client: HttpClient, engine: EngineEndpoint) -> None:
                 f"The bootstrap server of {engine.url} does not answer at port {engine.bootstrap_port}. "
                 "Give the value of its --disaggregation-bootstrap-port as URL?bootstrap_port=N."
             ) from error
+
+
+def in_its_role(engine: EngineEndpoint, info: object) -> None:
+    """Raises UsageFault unless the engine's /model_info names the role it was given."""
+    mode = info.get("disaggregation_mode") if isinstance(info, dict) else None
+    if mode != engine.role:
+        raise UsageFault(
+            f"{engine.url} was given as a {engine.role} engine, and says it runs as {mode or 'no SGLang engine'!r}. "
+            "Are --attach-prefill and --attach-decode the right way round?"
+        )
 
 
 async def _model_name(client: HttpClient, engine: EngineEndpoint) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -13,7 +14,6 @@ import pytest
 
 from serving.topology import ROOT
 
-STAND_IN = Path(__file__).with_name("stand_in_engine.py")
 TOOLKIT = Path(sys.executable).with_name("toolkit")
 PATIENCE_S = 30.0
 
@@ -21,9 +21,9 @@ pytestmark = pytest.mark.slow
 
 
 class Started:
-    """A launcher that has its engines up and a gateway started, which never finds a real one behind them."""
+    """A launcher whose service is up, or whose engines and gateway are just being started."""
 
-    def __init__(self, command: list[str], folder: Path) -> None:
+    def __init__(self, command: list[str], folder: Path, *, early: bool) -> None:
         self.folder = folder
         self.process = subprocess.Popen(
             command,
@@ -34,13 +34,9 @@ class Started:
             start_new_session=True,
         )
         self.lines: list[str] = []
-        missing = {("prefill-0", "ready"), ("decode-0", "ready"), ("gateway", "starting")}
-
-        def all_there(event: dict[str, str]) -> bool:
-            missing.discard((event.get("name", ""), event["event"]))
-            return not missing
-
-        self.read_until(all_there)
+        self.read_until(lambda event: event["event"] == ("starting" if early else "service_ready"))
+        if early:
+            self.read_until(lambda event: event.get("name") == "gateway")
         self.family = psutil.Process(self.process.pid).children(recursive=True)
 
     def read_until(self, wanted: Callable[[dict[str, str]], bool]) -> None:
@@ -68,16 +64,12 @@ def naming(folder: Path) -> list[psutil.Process]:
     return [one for one in everybody if str(folder) in " ".join(one.info["cmdline"] or ())]
 
 
-def options(folder: Path) -> list[str]:
-    engine = folder / "engine"
-    engine.write_text(f'#!/bin/sh\nshift 2\nexec {sys.executable} {STAND_IN} "$@"\n')
-    engine.chmod(0o755)
-    model = folder / "model"
-    model.mkdir()
-    (model / "config.json").write_text('{"model_type": "qwen2"}')
+def options(folder: Path, *extra_args: str) -> list[str]:
+    """A service on stand-ins, each with a child in a session of its own, as SGLang has schedulers."""
+    flags = json.dumps(["--helpers", "1", *extra_args])
     return [
-        "--json", "--port", "0", "--model", str(model),
-        "--set", f"engine.python={engine}", "--set", f"runs_dir={folder / 'runs'}", "--set", 'model.family="text"',
+        "--json", "--port", "0",
+        "--set", "engine.kind=simulated", "--set", f"runs_dir={folder / 'runs'}", "--set", f"engine.extra_args={flags}",
     ]  # fmt: skip
 
 
@@ -85,10 +77,10 @@ def options(folder: Path) -> list[str]:
 def start(tmp_path: Path) -> Iterator[Callable[..., Started]]:
     started: list[Started] = []
 
-    def start(*command: str) -> Started:
+    def start(*command: str, early: bool = False) -> Started:
         words = options(tmp_path)
-        line = [*command, f"ARGS={' '.join(words)}"] if command[0] == "make" else [*command, *words]
-        started.append(Started(line, tmp_path))
+        line = [*command, f"ARGS={shlex.join(words)}"] if command[0] == "make" else [*command, *words]
+        started.append(Started(line, tmp_path, early=early))
         return started[-1]
 
     yield start
@@ -110,9 +102,17 @@ def test_a_signal_takes_everything_down(start: Callable[..., Started], number: s
     assert service.left() == []
     assert service.process.returncode == 0
     assert json.loads(service.lines[-1])["event"] == "stopped"
-    assert (
-        len(service.family) >= 7
-    )  # three guards, two engines with a child each; the gateway may be just being started
+    assert len(service.family) >= 8  # three guards, the gateway, two engines with a child each
+
+
+def test_a_signal_in_the_midst_of_starting_takes_everything_down(start: Callable[..., Started]) -> None:
+    """No engine has answered yet."""
+    service = start(str(TOOLKIT), "serve", early=True)
+    service.process.send_signal(signal.SIGINT)
+    service.end()
+
+    assert service.left() == []
+    assert service.process.returncode == 0
 
 
 def test_a_killed_launcher_leaves_nothing(start: Callable[..., Started]) -> None:
@@ -151,11 +151,10 @@ def test_make_serve_ends_with_make(start: Callable[..., Started], how: str) -> N
 
 def test_an_engine_that_crashes_at_the_start_ends_the_service(tmp_path: Path) -> None:
     """Exit code 1, the end of its log on stderr, nobody left."""
-    words = options(tmp_path)
-    (tmp_path / "engine").write_text("#!/bin/sh\necho no such kernel >&2\nexit 4\n")
+    words = options(tmp_path, "--no-such-kernel")
     done = subprocess.run([TOOLKIT, "serve", *words], capture_output=True, text=True, timeout=PATIENCE_S)
 
     assert done.returncode == 1
-    assert "ended before it was ready (last status 4)" in done.stderr
-    assert "no such kernel" in done.stderr
+    assert "ended before it was ready (last status 2)" in done.stderr
+    assert "unrecognized arguments: --no-such-kernel" in done.stderr
     assert naming(tmp_path) == []

@@ -1,4 +1,4 @@
-"""A whole gateway in memory: real parts, scripted engines on real sockets, exchanges without a server."""
+"""A whole gateway in memory: real parts, stand-in engines on real sockets, exchanges without a server."""
 
 import asyncio
 import contextlib
@@ -12,7 +12,7 @@ from serving.config import ServeConfig
 from serving.gateway import Gateway
 from serving.service import Service
 from tests.serving.fake_exchange import FakeExchange
-from tests.serving.scripted_engine import Script, ScriptedEngine, answer_well, engines
+from tests.serving.stand_ins import Leg, stand_ins
 from toolkit.core.clock import SystemClock
 from toolkit.core.config import merge
 from toolkit.core.journal import read
@@ -27,7 +27,7 @@ def chat(stream: bool = True, **fields: Any) -> dict[str, Any]:
 class Rig:
     """A gateway with its engines; `ask` runs one request to its end."""
 
-    def __init__(self, gateway: Gateway, legs: dict[str, ScriptedEngine], run_dir: Path) -> None:
+    def __init__(self, gateway: Gateway, legs: dict[str, Leg], run_dir: Path) -> None:
         self.gateway = gateway
         self.legs = legs
         self.run_dir = run_dir
@@ -49,11 +49,10 @@ class Rig:
 
 @contextlib.asynccontextmanager
 async def rig(
-    tmp_path: Path, settings: dict[str, Any] | None = None, prove: bool = True, **scripts: Script
+    tmp_path: Path, settings: dict[str, Any] | None = None, prove: bool = True, **faults: Any
 ) -> AsyncIterator[Rig]:
-    """At its end, whatever the test did, every ledger must be balanced and nothing may be left open."""
-    named = scripts or {"prefill_0": answer_well, "decode_0": answer_well}
-    async with engines(**named) as legs:
+    """faults: by engine, as for `stand_ins`. At its end, whatever the test did, every ledger must be balanced and nothing may be left open."""
+    async with stand_ins(**{"prefill_0": {}, "decode_0": {}, **faults}) as legs:
         config = ServeConfig.model_validate(merge({"model": MODEL}, settings or {}))
         service = Service(
             config=config,

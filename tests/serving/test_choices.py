@@ -7,7 +7,9 @@ import pytest
 
 from serving.choices import Merger, add_usage, merge_progress, stream_all, whole_all
 from serving.dispatch import Progress
-from tests.serving.scripted_engine import completion, delta, event
+from serving.engines.simulated.dialect import SSE_DONE, ChatWriter
+from serving.engines.simulated.prompt import Ask, Rendezvous
+from serving.engines.simulated.words import Answer
 from toolkit.core.errors import EngineFailed
 
 
@@ -15,18 +17,11 @@ def documents(text):
     return [orjson.loads(part[6:]) for part in text.decode().split("\n\n") if part and part != "data: [DONE]"]
 
 
-def usage_event(completion_tokens):
-    return event(
-        {
-            "id": "u",
-            "choices": [],
-            "usage": {
-                "prompt_tokens": 7,
-                "completion_tokens": completion_tokens,
-                "total_tokens": 7 + completion_tokens,
-            },
-        }
-    )
+def engine(tokens=2, seed=0):
+    """How SGLang's dialect writes an answer."""
+    answer = Answer(seed=seed, tokens=tokens, reason="stop")
+    ask = Ask("x", "m", True, True, 7, 0, answer, Rendezvous("", None, None))
+    return ChatWriter(ask, f"id-{seed}", 0)
 
 
 def test_streams_become_one_with_an_index_each_and_a_single_end():
@@ -34,8 +29,9 @@ def test_streams_become_one_with_an_index_each_and_a_single_end():
     out = []
 
     async def one(index, forward):
-        await forward(delta(f"word{index}"))
-        await forward(delta(finish="stop") + usage_event(2 + index) + event("[DONE]"))
+        said = engine(seed=index)
+        await forward(said.content(f"word{index}", 1))
+        await forward(said.finish("stop") + said.usage(2 + index) + SSE_DONE)
 
     async def forward(piece):
         out.append(piece)
@@ -46,7 +42,7 @@ def test_streams_become_one_with_an_index_each_and_a_single_end():
         choice["index"]: choice["delta"].get("content")
         for doc in documents(merged)
         for choice in doc["choices"]
-        if choice["delta"]
+        if "content" in choice["delta"]
     }
 
     assert texts == {0: "word0", 1: "word1", 2: "word2"}
@@ -78,15 +74,15 @@ def test_whole_answers_become_one_with_usage_added_up():
     """The prompt is counted once: it was one request."""
 
     async def one(index):
-        return orjson.dumps(completion(f"text{index}", tokens=3))
+        return orjson.dumps(engine(3, seed=index).whole("stop", 3))
 
     merged = orjson.loads(asyncio.run(whole_all(2, one)))
 
     assert [(choice["index"], choice["message"]["content"]) for choice in merged["choices"]] == [
-        (0, "text0"),
-        (1, "text1"),
+        (index, Answer(index, 3, "stop").shown(3)) for index in range(2)
     ]
-    assert merged["usage"] == {"prompt_tokens": 7, "completion_tokens": 6, "total_tokens": 13}
+    assert merged["usage"]["completion_tokens"] == 6
+    assert (merged["usage"]["prompt_tokens"], merged["usage"]["total_tokens"]) == (7, 13)
 
 
 def test_progress_is_merged_to_the_earliest_instants():

@@ -2,33 +2,26 @@
 
 import asyncio
 import random
+from dataclasses import replace
+from string import ascii_lowercase
 
+import orjson
 import pytest
 
 from serving import chat
 from serving.dispatch import Dispatcher, LegLost, Limits, Pair, Progress
-from tests.serving.scripted_engine import (
-    LAST_CHUNK,
-    answer_well,
-    chunk,
-    completion,
-    delta,
-    engines,
-    event,
-    head,
-    json_response,
-    never,
-)
+from tests.serving.stand_ins import FROZEN, INSTANT, SILENT, sized, stand_ins, wire
 from toolkit.core.clock import SystemClock
 from toolkit.core.errors import Busy, ClientGone, EngineFailed, InvalidRequest, OutOfTime
 from toolkit.core.http.client import HttpClient
 
 
 class Attempt:
-    """One attempt over two scripted legs; what was forwarded, and that nothing is left behind."""
+    """One attempt over two stand-ins; what was forwarded, and that nothing is left behind."""
 
-    def __init__(self, prefill=answer_well, decode=answer_well, *, stream=True, budget_s=5.0, stall_s=5.0):
-        self.scripts = {"prefill_0": prefill, "decode_0": decode}
+    def __init__(self, prefill=None, decode=None, *, stream=True, budget_s=5.0, stall_s=5.0, **asked):
+        self.faults = {"prefill_0": prefill or {}, "decode_0": decode or {}}
+        self.asked = {"messages": [{"role": "user", "content": "hi"}], "stream": stream, **asked}
         self.is_stream = stream
         self.budget_s = budget_s
         self.stall_s = stall_s
@@ -44,19 +37,11 @@ class Attempt:
 
     async def _run(self):
         clock = SystemClock()
-        async with engines(**self.scripts) as legs:
+        async with stand_ins(**self.faults) as legs:
             self.prefill, self.decode = legs["prefill-0"], legs["decode-0"]
             client = HttpClient(connect_timeout_s=1.0)
             dispatcher = Dispatcher(client, clock, chat.Rendezvous(random.Random(3)))
-            body = chat.compose(
-                chat.parse(
-                    b'{"messages":[{"role":"user","content":"hi"}],"stream":%s}'
-                    % (b"true" if self.is_stream else b"false")
-                ),
-                [],
-                4,
-                "m",
-            )
+            body = chat.compose(chat.parse(orjson.dumps(self.asked)), [], 4, "m")
             pair = Pair(self.prefill.endpoint, self.decode.endpoint)
             limits = Limits(clock.monotonic() + self.budget_s, self.stall_s, 5.0)
             try:
@@ -89,43 +74,14 @@ class Attempt:
         return {("prefill-0", self.progress.rids[0]), ("decode-0", self.progress.rids[1])}
 
 
-def streaming(*pieces, then=LAST_CHUNK, hang=False):
-    async def script(call, write):
-        await write(head())
-        for piece in pieces:
-            await write(chunk(piece))
-        if hang:
-            await call.closed.wait()
-        elif then:
-            await write(then)
-        else:
-            raise ConnectionResetError
-
-    return script
-
-
-def refusing(status, document):
-    async def script(call, write):
-        await write(json_response(document, status))
-
-    return script
-
-
 def test_the_answer_comes_from_decode_event_by_event_and_nothing_is_aborted():
     """The client sees decode's bytes unchanged, from the first content token on."""
     attempt = Attempt().run()
+    (seen,) = attempt.decode.calls
 
     assert attempt.error is None
-    assert (
-        attempt.text
-        == (
-            delta(role="assistant", content="")
-            + delta("hel")
-            + delta("lo")
-            + delta(finish="stop")
-            + event("[DONE]")
-        ).decode()
-    )
+    assert attempt.text == seen.text and attempt.text.endswith("data: [DONE]\n\n")
+    assert attempt.text != attempt.prefill.calls[0].text and len(seen.said.split()) == 2
     assert attempt.progress.token_events == 2 and len(attempt.progress.gaps_s) == 1
     assert attempt.progress.finish_reason == "stop"
     assert attempt.aborted == set()
@@ -142,45 +98,56 @@ def test_both_legs_get_one_body_with_their_own_rid_and_one_room():
     }
     assert (first["rid"], second["rid"]) == attempt.progress.rids
     assert first["rid"] != second["rid"] and len(first["rid"]) == len(second["rid"])
-    assert first["bootstrap_room"] == attempt.progress.room and first["bootstrap_port"] == 4321
+    assert (
+        first["bootstrap_room"] == attempt.progress.room
+        and first["bootstrap_port"] == attempt.prefill.endpoint.bootstrap_port
+    )
+
+
+def refusing(status, message):
+    return wire(status=status, message=message)
 
 
 @pytest.mark.parametrize(
     ("prefill", "decode", "kind", "says"),
     [
-        (refusing(500, {"message": "Prefill bootstrap failed"}), never, EngineFailed, "prefill-0 failed (500): Prefill bootstrap failed"),
-        (never, refusing(500, {"message": "KVTransferError"}), EngineFailed, "decode-0 failed (500): KVTransferError"),
-        (refusing(400, {"message": "too long\n\n  File x"}), never, InvalidRequest, "The engine refused the request: too long"),
-        (never, refusing(503, {"error": {"message": "full"}}), Busy, "decode-0 has no room: full"),
-        (never, refusing(429, {"message": "full"}), Busy, "decode-0 has no room: full"),
-        (streaming(event({"error": {"message": "transfer", "code": 500}})), never, EngineFailed, "prefill-0 failed (500): transfer"),
-        (never, streaming(event({"error": {"message": "bad", "code": 400}})), InvalidRequest, "The engine refused the request: bad"),
-        (never, streaming(delta("a", finish="abort")), EngineFailed, "decode-0 aborted the request."),
-        (never, streaming(delta("a")), EngineFailed, "without a finish_reason after 1 token events"),
-        (never, streaming(delta("a", finish="stop")), EngineFailed, "without [DONE]"),
-        (never, streaming(delta("a"), then=None), LegLost, "The connection to decode-0 broke"),
-        (streaming(delta("a"), then=None), never, LegLost, "The connection to prefill-0 broke"),
-        (never, streaming(b"data: {oops\n\n"), EngineFailed, "not JSON"),
+        (refusing(500, "Prefill bootstrap failed"), FROZEN, EngineFailed, "prefill-0 failed (500): Prefill bootstrap failed"),
+        (FROZEN, refusing(500, "KVTransferError"), EngineFailed, "decode-0 failed (500): KVTransferError"),
+        (refusing(400, "too long\n\n  File x"), FROZEN, InvalidRequest, "The engine refused the request: too long"),
+        (FROZEN, refusing(503, "full"), Busy, "decode-0 has no room: full"),
+        (FROZEN, {"answer_503": True}, Busy, "decode-0 has no room: The request queue is full."),
+        (FROZEN, refusing(429, "full"), Busy, "decode-0 has no room: full"),
+        (sized(bootstrap_timeout_s=0.01), FROZEN, EngineFailed, "prefill-0 failed (500): Prefill bootstrap failed for request"),
+        (FROZEN, sized(waiting_timeout_s=0.01), EngineFailed, "decode-0 failed (500): Decode transfer failed for request"),
+        (FROZEN, sized(max_total_tokens=4), InvalidRequest, "The engine refused the request: Request has"),
+        (SILENT, {"abort_after_tokens": 1}, EngineFailed, "decode-0 aborted the request."),
+        (SILENT, wire("end", 2), EngineFailed, "without a finish_reason after 1 token events"),
+        (SILENT, wire("done", 2), EngineFailed, "without a finish_reason after 1 token events"),
+        (SILENT, wire("end", 4), EngineFailed, "without [DONE]"),
+        (SILENT, wire("reset", 2), LegLost, "The connection to decode-0 broke"),
+        (wire("reset", 2), SILENT, LegLost, "The connection to prefill-0 broke"),
+        (SILENT, wire("garbage"), EngineFailed, "not JSON"),
     ],
     ids=[
-        "prefill 500", "decode 500", "prefill 400", "decode 503", "decode 429", "prefill error event", "decode error event", "abort", "no finish",
-        "no done", "decode reset", "prefill reset", "garbage",
+        "prefill 500", "decode 500", "prefill 400", "decode 503", "decode error event 503", "decode 429", "prefill error event",
+        "decode error event", "decode error event 400", "abort", "no finish", "no finish but done", "no done", "decode reset",
+        "prefill reset", "garbage",
     ],
 )  # fmt: skip
 def test_a_failed_leg_ends_the_other_at_once_and_both_are_aborted(prefill, decode, kind, says):
     """The other leg here never answers: only the cancel ends it. Both engines hear of the end by rid."""
     attempt = Attempt(prefill, decode).run()
+    other = attempt.prefill if prefill in (FROZEN, SILENT) else attempt.decode
 
     assert isinstance(attempt.error, kind)
     assert says in str(attempt.error)
     assert attempt.aborted == attempt.both_rids
-    for leg in (attempt.prefill, attempt.decode):
-        assert all(call.closed.is_set() for call in leg.calls if leg.script is never)
+    assert all(call.closed.is_set() for call in other.calls)
 
 
 def test_a_lost_connection_names_the_engine_to_look_at():
     """The pair book takes that engine out at once."""
-    attempt = Attempt(never, streaming(delta("a"), then=None)).run()
+    attempt = Attempt(SILENT, wire("reset", 2)).run()
 
     assert isinstance(attempt.error, LegLost)
     assert attempt.error.engine == "decode-0"
@@ -188,7 +155,7 @@ def test_a_lost_connection_names_the_engine_to_look_at():
 
 def test_the_budget_ends_an_attempt_whose_prefill_hangs():
     """A frozen prefill once held requests for minutes; the budget names the hop and aborts both legs."""
-    attempt = Attempt(never, never, budget_s=0.05).run()
+    attempt = Attempt(FROZEN, FROZEN, budget_s=0.05).run()
 
     assert isinstance(attempt.error, OutOfTime)
     assert attempt.error.hop == "prefill"
@@ -197,7 +164,7 @@ def test_the_budget_ends_an_attempt_whose_prefill_hangs():
 
 def test_the_budget_names_decode_when_prefill_is_done():
     """Who spent the time is what the person on call asks first."""
-    attempt = Attempt(answer_well, never, budget_s=0.15).run()
+    attempt = Attempt(decode=SILENT, budget_s=0.15).run()
 
     assert isinstance(attempt.error, OutOfTime)
     assert attempt.error.hop == "first_token"
@@ -205,9 +172,7 @@ def test_the_budget_names_decode_when_prefill_is_done():
 
 def test_a_role_alone_is_no_first_token():
     """The head is held until there is content, so the budget still can end in a real status."""
-    attempt = Attempt(
-        answer_well, streaming(delta(role="assistant", content=""), hang=True), budget_s=0.15
-    ).run()
+    attempt = Attempt(decode=wire("silence", 1), budget_s=0.15).run()
 
     assert isinstance(attempt.error, OutOfTime)
     assert attempt.pieces == []
@@ -215,10 +180,10 @@ def test_a_role_alone_is_no_first_token():
 
 def test_an_open_stream_that_falls_silent_is_an_engine_failure():
     """After the first token the budget is met; silence has a limit of its own."""
-    attempt = Attempt(answer_well, streaming(delta("a"), hang=True), stall_s=0.1).run()
+    attempt = Attempt(decode=wire("silence", 2), stall_s=0.1).run()
 
     assert isinstance(attempt.error, EngineFailed)
-    assert attempt.text == delta("a").decode()
+    assert attempt.text.count("data: ") == 2 and attempt.progress.token_events == 1
 
 
 def test_a_client_that_stops_reading_does_not_count_against_the_engine():
@@ -233,32 +198,27 @@ def test_a_client_that_stops_reading_does_not_count_against_the_engine():
 
 def test_an_answer_without_any_content_is_still_an_answer():
     """A model may stop at once: its finish is its first sign."""
-    attempt = Attempt(
-        answer_well, streaming(delta(role="assistant", content=""), delta(finish="stop"), event("[DONE]"))
-    ).run()
+    attempt = Attempt(stop=list(ascii_lowercase)).run()
 
     assert attempt.error is None
-    assert attempt.progress.first_token_at is not None
+    assert attempt.progress.token_events == 0 and attempt.progress.first_token_at is not None
     assert attempt.text.endswith("data: [DONE]\n\n")
 
 
 def test_a_whole_answer_takes_prefills_end_as_its_first_token():
     """No token is visible in a non-streamed answer; the prefill leg answers when its token is computed and sent."""
-
-    async def slow_decode(call, write):
-        await asyncio.sleep(0.1)
-        await write(json_response(completion(tokens=9)))
-
-    attempt = Attempt(answer_well, slow_decode, stream=False, budget_s=0.09).run()
+    slow = {"settings": {"costs": replace(INSTANT, decode_s=0.05)}}
+    attempt = Attempt(decode=slow, stream=False, budget_s=0.3, max_tokens=9, ignore_eos=True).run()
+    progress = attempt.progress
 
     assert attempt.error is None
-    assert attempt.progress.first_token_at == attempt.progress.prefill_done_at
-    assert attempt.progress.usage["completion_tokens"] == 9
+    assert progress.first_token_at == progress.prefill_done_at < progress.dispatched_at + 0.3
+    assert progress.usage["completion_tokens"] == 9
 
 
 def test_a_whole_answer_that_was_aborted_is_a_failure_under_status_200():
     """SGLang answers an aborted non-streamed request with 200 and the partial text."""
-    attempt = Attempt(answer_well, refusing(200, completion("par", "abort")), stream=False).run()
+    attempt = Attempt(decode={"abort_after_tokens": 1}, stream=False).run()
 
     assert isinstance(attempt.error, EngineFailed)
 
@@ -267,8 +227,8 @@ def test_an_engine_that_is_not_there_is_a_lost_leg():
     """Connection refused is told as such, naming the engine."""
 
     async def scenario():
-        async with engines(prefill_0=never, decode_0=never) as legs:
-            await legs["decode-0"].stop()
+        async with stand_ins(prefill_0=FROZEN, decode_0={}) as legs:
+            await legs["decode-0"].stand_in.stop()
             client = HttpClient(connect_timeout_s=1.0)
             clock = SystemClock()
             dispatcher = Dispatcher(client, clock, chat.Rendezvous(random.Random(3)))

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 
 from tests.serving.rig import rig, until
-from tests.serving.scripted_engine import answer_well, json_response
 
 
 def test_pairs_enter_rotation_after_an_image_and_leave_when_an_engine_goes(tmp_path):
@@ -17,10 +16,10 @@ def test_pairs_enter_rotation_after_an_image_and_leave_when_an_engine_goes(tmp_p
             book = made.gateway.book
             await until(lambda: book.ready)
             probe = made.legs["decode-0"].calls[0].body
-            made.legs["decode-0"].ready = False
+            made.legs["decode-0"].set(starting=True)
             await until(lambda: not book.ready)
             faults = dict(made.gateway.prober.faults)
-            made.legs["decode-0"].ready = True
+            made.legs["decode-0"].set()
             await until(lambda: book.ready)
             probes = len(made.legs["decode-0"].calls)
             watching.cancel()
@@ -39,12 +38,9 @@ def test_pairs_enter_rotation_after_an_image_and_leave_when_an_engine_goes(tmp_p
 def test_a_pair_that_answers_ready_but_cannot_transfer_stays_out(tmp_path):
     """/ready says nothing about the KV path; the fault is told at /readyz."""
 
-    async def broken(call, write):
-        await write(json_response({"message": "KVTransferError"}, 500))
-
     async def scenario():
         settings = {"gateway": {"health_interval_s": 0.01}}
-        async with rig(tmp_path, settings, prove=False, prefill_0=answer_well, decode_0=broken) as made:
+        async with rig(tmp_path, settings, prove=False, prefill_0={"transfer_failure_rate": 1}) as made:
             watching = asyncio.create_task(made.gateway.prober.run())
             await until(lambda: "prefill-0+decode-0" in made.gateway.prober.faults)
             page = await made.ask(b"", method="GET", path="/readyz")

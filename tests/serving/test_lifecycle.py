@@ -10,7 +10,7 @@ from PIL import Image
 
 from tests.serving.fake_exchange import FakeExchange
 from tests.serving.rig import chat, records, rig, until
-from tests.serving.scripted_engine import answer_well, chunk, completion, delta, head, json_response, never
+from tests.serving.stand_ins import FROZEN, SILENT, wire
 
 
 def picture(width=64, height=48, kind="PNG"):
@@ -27,10 +27,7 @@ def with_images(*urls, **fields):
     return {"model": "m", "messages": [{"role": "user", "content": parts}], **fields}
 
 
-async def begins_then_hangs(call, write):
-    await write(head())
-    await write(chunk(delta("a")))
-    await call.closed.wait()
+BEGINS_THEN_HANGS = wire("silence", 2)
 
 
 def test_a_stream_reaches_the_client_and_one_sample_is_written(tmp_path):
@@ -70,11 +67,11 @@ def test_a_whole_answer_is_decodes_body_unchanged(tmp_path):
 
     async def scenario():
         async with rig(tmp_path) as made:
-            return await made.ask(chat(stream=False))
+            return await made.ask(chat(stream=False)), made.legs["decode-0"].calls[0]
 
-    exchange = asyncio.run(scenario())
+    exchange, seen = asyncio.run(scenario())
 
-    assert exchange.json == completion()
+    assert exchange.text == seen.text and exchange.json["usage"]["completion_tokens"] == 2
     assert exchange.headers["content-type"] == "application/json"
 
 
@@ -151,7 +148,7 @@ def test_a_full_room_sheds_with_retry_after(tmp_path):
 
     async def scenario():
         async with rig(
-            tmp_path, {"schedule": {"max_in_flight": 1, "max_waiting": 1}}, prefill_0=never, decode_0=never
+            tmp_path, {"schedule": {"max_in_flight": 1, "max_waiting": 1}}, prefill_0=FROZEN, decode_0=FROZEN
         ) as made:
             open_requests = [FakeExchange(chat()) for _ in range(2)]
             tasks = [asyncio.create_task(made.gateway.api.handle(exchange)) for exchange in open_requests]
@@ -190,7 +187,9 @@ def test_the_budget_ends_with_504_that_names_the_hop(tmp_path, where):
     """One total budget from arrival to the first token, whichever hop spends it."""
 
     async def scenario():
-        async with rig(tmp_path, {"schedule": {"max_in_flight": 1}}, prefill_0=never, decode_0=never) as made:
+        async with rig(
+            tmp_path, {"schedule": {"max_in_flight": 1}}, prefill_0=FROZEN, decode_0=FROZEN
+        ) as made:
             headers = {"x-ttft-budget-ms": "60"}
             blocker = FakeExchange(chat())
             task = asyncio.create_task(made.gateway.api.handle(blocker))
@@ -223,9 +222,9 @@ def test_a_hang_up_frees_everything_at_any_phase(tmp_path, phase):
     """Both legs are closed and aborted; the seat and the slot are free at once."""
 
     async def scenario():
-        decode = begins_then_hangs if phase == "mid-stream" else never
+        prefill, decode = (SILENT, BEGINS_THEN_HANGS) if phase == "mid-stream" else (FROZEN, FROZEN)
         settings = {"schedule": {"max_in_flight": 1}}
-        async with rig(tmp_path, settings, prefill_0=never, decode_0=decode) as made:
+        async with rig(tmp_path, settings, prefill_0=prefill, decode_0=decode) as made:
             first, second = FakeExchange(chat()), FakeExchange(chat())
             tasks = [asyncio.create_task(made.gateway.api.handle(exchange)) for exchange in (first, second)]
             await until(lambda: made.gateway.admission.queued == 1 and len(made.legs["decode-0"].calls) == 1)
@@ -252,13 +251,8 @@ def test_a_hang_up_frees_everything_at_any_phase(tmp_path, phase):
 def test_a_failure_in_mid_stream_is_an_error_event_and_no_done(tmp_path):
     """The status is spent; the client must still be able to tell."""
 
-    async def dies(call, write):
-        await write(head())
-        await write(chunk(delta("a")))
-        raise ConnectionResetError
-
     async def scenario():
-        async with rig(tmp_path, prefill_0=answer_well, decode_0=dies) as made:
+        async with rig(tmp_path, decode_0=wire("reset", 2)) as made:
             exchange = await made.ask()
             return exchange, made.gateway.book.ready
 
@@ -276,12 +270,9 @@ def test_a_failure_in_mid_stream_is_an_error_event_and_no_done(tmp_path):
 def test_an_engine_in_backpressure_is_not_called_broken(tmp_path):
     """503 from an engine is passed on as such, with Retry-After; the pair stays in rotation."""
 
-    async def full(call, write):
-        await write(json_response({"message": "The request queue is full."}, 503))
-
     async def scenario():
-        async with rig(tmp_path, prefill_0=never, decode_0=full) as made:
-            exchanges = [await made.ask() for _ in range(4)]
+        async with rig(tmp_path, prefill_0=FROZEN, decode_0={"answer_503": True}) as made:
+            exchanges = [await made.ask(chat(stream=stream)) for stream in (True, False) * 2]
             return exchanges, made.gateway.book.ready
 
     exchanges, ready = asyncio.run(scenario())
@@ -344,7 +335,7 @@ def test_stopping_refuses_new_work_and_cuts_what_will_not_end(tmp_path):
 
     async def scenario():
         settings = {"gateway": {"drain_timeout_s": 0.05}}
-        async with rig(tmp_path, settings, prefill_0=answer_well, decode_0=begins_then_hangs) as made:
+        async with rig(tmp_path, settings, decode_0=BEGINS_THEN_HANGS) as made:
             streaming = FakeExchange(chat())
             task = asyncio.create_task(made.gateway.api.handle(streaming))
             await streaming.first_piece.wait()
@@ -419,17 +410,18 @@ class Jumping:
 def test_only_a_stuck_pair_is_suspect_for_being_late(tmp_path, others_answer):
     """Late answers of an overloaded pair must not turn a slow minute into an outage; a pair that gives nothing is probed."""
 
-    async def some_hang(call, write):
-        await (never if call.body["user"] == "slow" else answer_well)(call, write)
-
     async def scenario():
-        async with rig(tmp_path, prefill_0=some_hang, decode_0=some_hang) as made:
+        async with rig(tmp_path) as made:
+            decode = made.legs["decode-0"]
             answerer = made.gateway.lifecycle._parts.answerer
             answerer._clock = clock = Jumping()
             for _ in range(3):
+                decode.calls.clear()
+                decode.set(**SILENT)
                 late = FakeExchange(chat(user="slow"), headers={"x-ttft-budget-ms": "80"})
                 task = asyncio.create_task(made.gateway.api.handle(late))
-                await until(lambda: made.gateway.admission.running == 1)
+                await until(lambda: made.gateway.admission.running == 1 and decode.calls)
+                decode.set()
                 if others_answer:
                     await made.ask(chat(user="quick"))
                 clock.ahead += 10
@@ -459,16 +451,14 @@ def test_a_client_that_never_reads_holds_a_slot_no_longer_than_the_stall_limit(t
 def test_a_client_whose_requests_make_an_engine_fail_takes_the_pair_from_nobody(tmp_path):
     """500 after 500 for one, 200 for the others."""
 
-    async def fails_for_some(call, write):
-        if call.body["user"] == "poison":
-            await write(json_response({"message": "Internal error"}, 500))
-        else:
-            await answer_well(call, write)
+    fails = wire(status=500, message="Internal error")
 
     async def scenario():
-        async with rig(tmp_path, prefill_0=fails_for_some, decode_0=fails_for_some) as made:
+        async with rig(tmp_path, prefill_0=fails, decode_0=fails) as made:
             for _ in range(5):
                 poisoned = await made.ask(chat(user="poison"))
+            for leg in made.legs.values():
+                leg.set()
             return poisoned, await made.ask(chat(user="other"))
 
     poisoned, other = asyncio.run(scenario())

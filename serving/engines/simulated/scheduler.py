@@ -10,6 +10,7 @@ from collections.abc import Callable
 from serving.engines.simulated.decode import DecodeWork
 from serving.engines.simulated.effects import Effect, Limits, Load, Observation, Role
 from serving.engines.simulated.faults import Faults
+from serving.engines.simulated.look import look
 from serving.engines.simulated.model import Costs
 from serving.engines.simulated.prefill import PrefillWork
 from serving.engines.simulated.shop import Shop
@@ -40,7 +41,7 @@ class Scheduler:
         self._device: tuple[float, Callable[[float], None]] | None = None
         self._floor = now
         self._frozen = False
-        self._unheard: list[tuple[str, bool]] = []
+        self._unheard: list[Callable[[float], object]] = []
         self._paused = False
         self._steps = 0
         self._tokens = 0
@@ -67,8 +68,7 @@ class Scheduler:
         that it knows (tokenizer_manager.py:2241), the scheduler then matches prefixes (scheduler.py:5675)."""
         if not everything and rid not in self._shop.jobs:
             return
-        if self.faults.freeze:
-            self._unheard.append((rid, everything))
+        if self._put_off(lambda now: self.abort(rid, now, everything=everything)):
             return
         for job in list(self._shop.jobs.values()):
             if everything or job.rid.startswith(rid):
@@ -76,14 +76,20 @@ class Scheduler:
         self.advance(now)
 
     def paired(self, room: int, session: str, now: float) -> None:
+        if self._put_off(lambda now: self.paired(room, session, now)):
+            return
         self._prefill.paired(room, session, now)
         self.advance(now)
 
     def withdrawn(self, room: int, now: float) -> None:
+        if self._put_off(lambda now: self.withdrawn(room, now)):
+            return
         self._prefill.withdrawn(room, now)
         self.advance(now)
 
     def delivered(self, rid: str, fault: str, now: float) -> None:
+        if self._put_off(lambda now: self.delivered(rid, fault, now)):
+            return
         self._prefill.delivered(rid, fault, now)
         self.advance(now)
 
@@ -91,23 +97,33 @@ class Scheduler:
         self._prefill.sessions.probed(session, alive, now)
 
     def started(self, room: int, now: float) -> None:
+        if self._put_off(lambda now: self.started(room, now)):
+            return
         self._decode.started(room, now)
 
     def received(self, room: int, now: float) -> bool:
-        """False when nobody waits for the room."""
+        """False when nobody waits for the room; a frozen engine finds out later."""
+        if self._put_off(lambda now: self.received(room, now)):
+            return True
         taken = self._decode.received(room, now)
         self.advance(now)
         return taken
 
     def refused(self, room: int, why: str, now: float) -> None:
+        if self._put_off(lambda now: self.refused(room, why, now)):
+            return
         self._decode.refused(room, why, now)
         self.advance(now)
 
     def lost(self, bootstrap: str, why: str, now: float) -> None:
+        if self._put_off(lambda now: self.lost(bootstrap, why, now)):
+            return
         self._decode.lost(bootstrap, why, now)
         self.advance(now)
 
     def unreachable(self, rid: str, why: str, now: float) -> None:
+        if self._put_off(lambda now: self.unreachable(rid, why, now)):
+            return
         self._decode.unreachable(rid, why, now)
         self.advance(now)
 
@@ -150,8 +166,8 @@ class Scheduler:
         if self._frozen:  # nothing went on meanwhile, so nothing is caught up
             self._frozen, self._floor = False, now
             unheard, self._unheard = self._unheard, []
-            for rid, everything in unheard:
-                self.abort(rid, now, everything=everything)
+            for hear in unheard:
+                hear(now)
         while (due := self._due()) is not None and due <= now:
             self._at(max(due, self._floor))
         self._kick(now)
@@ -198,6 +214,12 @@ class Scheduler:
         pool.check()
         if not self._shop.jobs and not self._decode.deferred:
             assert pool.used_tokens == pool.leaked_pages * pool.page_size
+
+    def _put_off(self, hear: Callable[[float], object]) -> bool:
+        """Whether the scheduler stands still; what it should have heard is then kept for its next step."""
+        if self.faults.freeze:
+            self._unheard.append(hear)
+        return self.faults.freeze
 
     def _abort(self, job: Job, now: float) -> None:
         if job.state in PREFILL_STATES:
@@ -256,30 +278,8 @@ class Scheduler:
         self.load = self.gauges = self._look(now)
 
     def _look(self, now: float) -> Load:
-        shop = self._shop
         span = now - self._published
         if span > 0:
             self._throughput, self._tokens, self._published = self._tokens / span, 0, now
-        seconds, speed = self._prefill.last_transfer
-        waiting = shop.within(State.WAITING, State.ARRIVED)
-        return Load(
-            at=now,
-            running=shop.count(State.RUNNING, State.COMPUTING),
-            waiting=len(waiting),
-            waiting_tokens=sum(job.prompt_tokens for job in waiting if job.state is State.WAITING),
-            used_tokens=shop.pool.used_tokens,
-            free_tokens=shop.pool.free_tokens,
-            context_tokens=sum(job.context for job in shop.within(State.RUNNING)),
-            throughput=self._throughput,
-            bootstrap=shop.count(State.BOOTSTRAP),
-            inflight=shop.count(State.SENDING),
-            prealloc=shop.count(State.PREALLOC),
-            transfer=shop.count(State.RECEIVING, State.TRANSFERRING),
-            retracted=shop.count(State.RETRACTED),
-            paused=len(shop.jobs) if self._paused else 0,
-            deferred=self._decode.deferred,
-            prefill_tokens=self._prefill.tokens,
-            prefill_busy_s=self._prefill.busy_s,
-            transfer_s=seconds,
-            transfer_bytes_per_s=speed,
-        )
+        work = (self._shop, self._prefill, self._decode)
+        return look(*work, now, throughput=self._throughput, paused=self._paused)
