@@ -7,7 +7,7 @@ import pytest
 
 from toolkit.core.errors import UsageFault
 from workloads.traces.azure import read_azure
-from workloads.traces.catalog import read_trace, trace_path
+from workloads.traces.catalog import BUILT_IN, read_trace, trace_path
 from workloads.traces.mooncake import read_mooncake
 from workloads.traces.record import TraceFault, TraceRecord
 from workloads.traces.servegen import read_servegen
@@ -22,6 +22,34 @@ def test_azure_2023_is_read_whole():
     assert records[1] == TraceRecord(4.314579, 396, 109)
     assert all(before.at_s <= after.at_s for before, after in pairwise(records))
     assert max(record.text_tokens for record in records) > 4000
+
+
+def test_azure_2023_code_is_read_too():
+    """Long prompts and short answers, in the owner's own rows."""
+    records = list(read_trace("azure-2023-code"))
+
+    assert len(records) == 500
+    assert records[:2] == [TraceRecord(0.0, 4808, 10), TraceRecord(0.052, 3180, 8)]
+    assert all(before.at_s <= after.at_s for before, after in pairwise(records))
+
+
+def test_azure_2025_is_read_as_its_owner_prints_it():
+    """The first five and the last five of a million rows: a week between them, up to 16 images."""
+    records = list(read_trace("azure-2025-multimodal"))
+
+    assert len(records) == 10
+    assert records[:2] == [TraceRecord(0.0, 770, 491, 0), TraceRecord(5.55, 949, 126, 1)]
+    assert [record.images for record in records] == [0, 1, 1, 0, 1, 16, 1, 1, 1, 0]
+    assert records[-1].at_s == pytest.approx(7 * 86_400 - 0.305, abs=0.001)
+
+
+def test_every_built_in_trace_says_whose_it_is():
+    """No excerpt without its source and licence."""
+    told = (trace_path("azure-2023-code").parent / "LICENSES.txt").read_text(encoding="utf-8")
+
+    for name in BUILT_IN:
+        assert trace_path(name).exists()
+        assert trace_path(name).name in told
 
 
 def test_azure_2025_has_images(tmp_path):

@@ -19,6 +19,8 @@ READERS: Mapping[str, Callable[[Path], Iterator[TraceRecord]]] = MappingProxyTyp
 BUILT_IN: Mapping[str, str] = MappingProxyType(
     {
         "azure-2023-conversation": "azure_llm_2023_conv.csv",
+        "azure-2023-code": "azure_llm_2023_code.csv",
+        "azure-2025-multimodal": "azure_lmm_2025_sample.csv",
         "mooncake-conversation": "mooncake_conversation.jsonl",
         "servegen-mm-image": "servegen_mm_image",
     }
