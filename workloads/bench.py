@@ -11,7 +11,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -49,13 +49,15 @@ UNLIMITED_BYTES = 1 << 62  # a run's samples are one file
 class Hooks:
     """What the caller is told while a run goes on; `on_progress` is called from another thread.
 
-    on_sample: each record as it ends; must not block. enough: asked after each record; True ends the run as Ctrl-C does.
+    on_sample: each record as it ends; must not block. on_tick: every quarter of a second, seconds after the run's start and
+    which open requests have had no token yet; must not block. enough: asked after both; True ends the run as Ctrl-C does.
     """
 
     on_target: Callable[[str, str], None] = lambda _, __: None
     on_prepared: Callable[[int, int], None] = lambda _, __: None
     on_progress: Callable[[Progress], None] = lambda _: None
     on_sample: Callable[[LoadSample], None] = lambda _: None
+    on_tick: Callable[[float, Sequence[int]], None] | None = None
     enough: Callable[[], bool] = lambda: False
 
 
@@ -208,6 +210,8 @@ class _Run:
         gc.collect()
         gc.freeze()
         beside = [asyncio.create_task(_tell(driver, hooks.on_progress)), asyncio.create_task(scraper.run())]
+        if hooks.on_tick is not None:
+            beside.append(asyncio.create_task(_tick(driver, caller, hooks, hooks.on_tick, stop)))
         try:
             with _stop_on_interrupt(stop):
                 return await driver.run(stop)
@@ -246,6 +250,20 @@ def _stop_on_interrupt(stop: asyncio.Event) -> Iterator[None]:
     finally:
         loop.remove_signal_handler(signal.SIGINT)
         signal.signal(signal.SIGINT, before)
+
+
+async def _tick(
+    driver: Driver,
+    caller: ChatCaller,
+    hooks: Hooks,
+    on_tick: Callable[[float, Sequence[int]], None],
+    stop: asyncio.Event,
+) -> None:
+    while not stop.is_set():
+        on_tick(driver.progress().elapsed_s, caller.waiting())
+        if hooks.enough():
+            stop.set()
+        await asyncio.sleep(PROGRESS_EVERY_S)
 
 
 async def _tell(driver: Driver, on_progress: Callable[[Progress], None]) -> None:

@@ -13,7 +13,7 @@ RUNS = Path("runs")
 
 
 def surge(
-    peak: Annotated[float, typer.Option(min=0.01, help="The service's peak, requests per second.")],
+    peak: Annotated[float | None, typer.Option(min=0.01, help="The service's peak, requests per second. Default: what `toolkit peak` last found for this profile and target.")] = None,
     profile: Annotated[str, typer.Option("--profile", "-p", help="A built-in profile's name, or a .toml file, with the phases of a surge.")] = "surge",
     time_scale: Annotated[float, typer.Option(min=0.01, max=10, help="1: 10, 5 and 20 minutes; 0.1: a tenth of that.")] = 1.0,
     url: Annotated[str, typer.Option("--url", "--target", help="Base URL of an OpenAI-compatible server. Default: the service started last.")] = "",
@@ -36,11 +36,12 @@ def surge(
     from workloads.surge_report import render, surge_profile, to_dict, verdict_of
     from workloads.target import default_url
 
-    chosen = surge_profile(load_profile(profile, {} if seed is None else {"seed": seed}), peak, time_scale)
+    loaded, target = load_profile(profile, {} if seed is None else {"seed": seed}), url or default_url(RUNS)
+    if peak is None:
+        peak = _known_peak(loaded.name, profile, target)
+    chosen = surge_profile(loaded, peak, time_scale)
     folder = out or RUNS / f"surge-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
-    result = run_bench(
-        chosen, url or default_url(RUNS), folder, model, api_key, None, Scraping(runs_dir=RUNS)
-    )
+    result = run_bench(chosen, target, folder, model, api_key, None, Scraping(runs_dir=RUNS))
     if result.summary.interrupted:
         typer.echo(f"interrupted: no verdict; what was recorded is in {folder}", err=True)
         raise typer.Exit(INTERRUPTED)
@@ -53,3 +54,19 @@ def surge(
         typer.echo(f"{render(verdict, peak)}\n\nrun folder: {folder}")
     if verdict.failures:
         raise typer.Exit(FAILED)
+
+
+def _known_peak(name: str, asked: str, url: str) -> float:
+    """Raises UsageFault when none was measured."""
+    from toolkit.core.errors import UsageFault
+    from workloads.peak_report import last_peak
+    from workloads.target import base_url
+
+    known = last_peak(RUNS, name, base_url(url))
+    if known is None:
+        raise UsageFault(
+            f"no peak is known of profile {name} at {base_url(url)}: give --peak N, or measure it first with "
+            f"`toolkit peak --profile {asked} --target {url}`."
+        )
+    typer.echo(f"peak {known[0]:g}/s, as measured in {known[1]}", err=True)
+    return known[0]
