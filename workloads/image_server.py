@@ -20,9 +20,10 @@ from urllib.parse import urlsplit
 
 from toolkit.core.errors import EnvironmentFault, ToolkitError
 from toolkit.core.plan import Delivery, ImageRecipe, Plan
-from workloads.images import encode
+from workloads.images import encode, forget_bases
 from workloads.media import media_type
 from workloads.shape import ImageServer
+from workloads.shelf import Shelf
 
 READY = b"ready"
 PIECES = 20  # of a slow image
@@ -36,7 +37,7 @@ IDLE_S = 60.0
 class Served:
     """One image as it is handed out."""
 
-    data: bytes
+    data: bytes | memoryview
     delivery: Delivery
 
 
@@ -48,8 +49,13 @@ def path_of(request: int, number: int) -> str:
 def render(plan: Plan) -> dict[str, Served]:
     """Every image of the plan by its path, each recipe encoded once, on all cores."""
     plain = {replace(image, delivery="ok") for request in plan.requests for image in request.images}
+    shelf = Shelf()
+    made: dict[ImageRecipe, bytes | memoryview] = {}
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        made: dict[ImageRecipe, bytes] = dict(zip(plain, pool.map(encode, plain), strict=True))
+        for recipe, data in zip(plain, pool.map(encode, plain), strict=True):
+            made[recipe] = shelf.put(data)
+    shelf.close()
+    forget_bases()
     return {
         path_of(request.index, number): Served(made[replace(image, delivery="ok")], image.delivery)
         for request in plan.requests
@@ -94,7 +100,7 @@ class Server:
         huge = image.delivery == "huge"
         length = "connection: close" if huge else f"content-length: {len(image.data)}"
         writer.write(
-            f"HTTP/1.1 200 OK\r\ncontent-type: {media_type(image.data)}\r\n{length}\r\n\r\n".encode()
+            f"HTTP/1.1 200 OK\r\ncontent-type: {media_type(bytes(image.data[:16]))}\r\n{length}\r\n\r\n".encode()
         )
         if method == b"HEAD":
             await writer.drain()
@@ -109,14 +115,14 @@ class Server:
         await writer.drain()
         return image.delivery in ("ok", "slow")
 
-    async def _slowly(self, data: bytes, writer: asyncio.StreamWriter) -> None:
+    async def _slowly(self, data: bytes | memoryview, writer: asyncio.StreamWriter) -> None:
         step = -(-len(data) // PIECES)
         for begin in range(0, len(data), step):
             await asyncio.sleep(self._slow_s / PIECES)
             writer.write(data[begin : begin + step])
             await writer.drain()
 
-    async def _hugely(self, data: bytes, writer: asyncio.StreamWriter) -> None:
+    async def _hugely(self, data: bytes | memoryview, writer: asyncio.StreamWriter) -> None:
         writer.write(data)
         left = self._huge_bytes - len(data)
         while left > 0:

@@ -3,9 +3,9 @@ that request and the reading of every other open stream."""
 
 import os
 import threading
-from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,18 +17,25 @@ from toolkit.core.plan import ImageRecipe, Plan, PlannedRequest
 from toolkit.core.sample import SloClass
 from workloads.compose import reply_to
 from workloads.image_server import path_of
-from workloads.images import encode
+from workloads.images import encode, forget_bases
 from workloads.media import media_type
 from workloads.memory import keep_large_blocks_apart
+from workloads.shelf import Shelf
+
+AHEAD = 4  # bodies made, or being made, per core before they are taken
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A planned request, ready to be written to a socket."""
+    """A planned request, ready to be written to a socket. body: or a view of it, where it lies in a file.
+
+    attempt: how often it was sent before.
+    """
 
     planned: PlannedRequest
     headers: tuple[tuple[str, str], ...]
-    body: bytes
+    body: bytes | memoryview
+    attempt: int = 0
 
 
 def prepare(
@@ -43,28 +50,46 @@ def prepare(
     """Every request of the plan as bytes, encoded on all cores; `on_ready` is told how many are done.
 
     only: which requests, by their index; the others are somebody else's.
-    Raises UsageFault when they would take more than `max_body_bytes`.
+    Raises UsageFault when they would take more than `max_body_bytes`, or the disk has no room for what memory should not hold.
     """
     keep_large_blocks_apart()
     prepared: list[Prepared] = []
     total_bytes = 0
+    mine = [request for request in plan.requests if only(request.index)]
     write = _Writer(plan, model, extra_body, api_key)
-    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
-        pending = [pool.submit(write, request) for request in plan.requests if only(request.index)]
-        try:
-            for future in pending:
-                prepared.append(future.result())
-                total_bytes += len(prepared[-1].body)
-                if total_bytes > max_body_bytes:
-                    raise UsageFault(
-                        f"the bodies of {len(pending)} requests pass {max_body_bytes / 1e9:.1f} GB after "
-                        f"{len(prepared)} of them: ask for a lower rate or duration, or raise max_body_bytes in the profile."
-                    )
-                on_ready(len(prepared))
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+    shelf = Shelf()
+    try:
+        for request, body in zip(mine, _in_order(write, mine), strict=True):
+            total_bytes += len(body)
+            if total_bytes > max_body_bytes:
+                raise UsageFault(
+                    f"the bodies of {len(mine)} requests pass {max_body_bytes / 1e9:.1f} GB after "
+                    f"{len(prepared)} of them: ask for a lower rate or duration, or raise max_body_bytes in the profile."
+                )
+            prepared.append(Prepared(request, write.headers(request), shelf.put(body)))
+            on_ready(len(prepared))
+    finally:
+        shelf.close()
+        forget_bases()
     return tuple(prepared)
+
+
+def _in_order(
+    write: Callable[[PlannedRequest], bytes], requests: Sequence[PlannedRequest]
+) -> Iterator[bytes]:
+    """The bodies in the order of the requests, made on all cores, few of them ahead of the one that is taken."""
+    cores = os.cpu_count() or 1
+    ahead: deque[Future[bytes]] = deque()
+    with ThreadPoolExecutor(cores) as pool:
+        try:
+            for request in requests:
+                ahead.append(pool.submit(write, request))
+                if len(ahead) > AHEAD * cores:
+                    yield ahead.popleft().result()
+            while ahead:
+                yield ahead.popleft().result()
+        finally:
+            pool.shutdown(cancel_futures=True)
 
 
 def chat_body(
@@ -114,11 +139,13 @@ class _Writer:
         # An image that comes again is encoded by whoever needs it first; the others wait for the lock, not for luck.
         self._again = {recipe: _Once(recipe) for recipe, times in seen.items() if times > 1}
 
-    def __call__(self, request: PlannedRequest) -> Prepared:
-        body = chat_body(
-            request, self._images(request), self._model, self._extra_body, self._history(request)
+    def headers(self, request: PlannedRequest) -> tuple[tuple[str, str], ...]:
+        return self._headers[request.slo_class]
+
+    def __call__(self, request: PlannedRequest) -> bytes:
+        return orjson.dumps(
+            chat_body(request, self._images(request), self._model, self._extra_body, self._history(request))
         )
-        return Prepared(request, self._headers[request.slo_class], orjson.dumps(body))
 
     def _images(self, request: PlannedRequest) -> list[str]:
         if self._plan.images_url:

@@ -161,7 +161,9 @@ class Profile(Section):
     request_timeout_s: float = Field(120.0, gt=0, description="Longest life of one request.")
     drain_s: float = Field(60.0, ge=0, description="Longest wait for open answers after the last arrival.")
     max_body_bytes: int = Field(
-        1_500_000_000, gt=0, description="Most memory that the prepared request bodies may take."
+        8_000_000_000,
+        gt=0,
+        description="Most that the prepared request bodies may take; over 0.25 GB they lie in a temporary file.",
     )
     extra_body: dict[str, Any] = Field(
         default_factory=dict, description="Further fields of every request body, as temperature."

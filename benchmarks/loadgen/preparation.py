@@ -36,8 +36,10 @@ def main() -> int:
         + "|"
     )
     for profile in asked.profiles:
-        command = [sys.executable, __file__, profile, "--one", *sys.argv[1:]]
-        command = [word for word in command if word == profile or word not in asked.profiles]
+        command = [sys.executable, __file__, profile, "--one", "--max-gb", str(asked.max_gb)]
+        for option in ("rate", "duration"):
+            if (value := getattr(asked, option)) is not None:
+                command += [f"--{option}", str(value)]
         row = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
         print("| " + " | ".join([profile, *(f"{value:.4g}" for value in row)]) + " |", flush=True)
     return 0

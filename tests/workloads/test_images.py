@@ -2,6 +2,7 @@
 
 import io
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -11,7 +12,8 @@ from toolkit.core.errors import UsageFault
 from toolkit.core.plan import ImageRecipe
 from toolkit.core.sample import WorkloadClass
 from toolkit.core.seed import Seeds
-from workloads.images import encode
+from workloads.bases import BANDS, lay
+from workloads.images import encode, forget_bases
 from workloads.media import media_type
 from workloads.pictures import draw_recipe, image_tokens, size_of
 from workloads.profile import ClassMix
@@ -46,6 +48,63 @@ def test_files_are_photo_sized(source):
     bits = len(encode(recipe)) * 8 / (1280 * 720)
 
     assert 1.0 <= bits <= 3.0
+
+
+@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("size", [(224, 224), (640, 480), (560, 896), (1920, 1080), (1008, 756)])
+def test_sizes_and_seeds_do_not_change_what_a_pixel_takes(source, size):
+    """From a thumbnail to a screen, 0.8 to 3.5 bits per pixel for each of a few seeds, 1.2 to 2.6 in the mean."""
+    pixel_count = size[0] * size[1]
+
+    bits = [len(encode(ImageRecipe(source, *size, seed=seed))) * 8 / pixel_count for seed in range(6)]
+
+    assert min(bits) >= 0.8
+    assert max(bits) <= 3.5
+    assert 1.2 <= sum(bits) / len(bits) <= 2.6
+
+
+@pytest.mark.parametrize("source", [*SOURCES, "page"])
+def test_pictures_of_one_base_differ_where_they_are_seen(source):
+    """All of 60 pictures have bytes of their own, and neighbours are no copies of each other:
+    their pixels differ by several levels in the mean."""
+    shown = [pixels(ImageRecipe(source, 168, 168, seed=seed)).astype(int) for seed in range(60)]
+
+    assert len({picture.tobytes() for picture in shown}) == 60
+    assert min(np.abs(one - other).mean() for one, other in pairwise(shown)) > 4
+
+
+def test_what_was_forgotten_is_made_again():
+    """Bases are a matter of speed alone."""
+    recipes = [ImageRecipe(source, 300, 200, seed=4) for source in (*SOURCES, "page")]
+    before = [encode(recipe) for recipe in recipes]
+
+    forget_bases()
+
+    assert [encode(recipe) for recipe in reversed(recipes)] == before[::-1]
+
+
+@pytest.mark.parametrize(("left", "top", "width", "height"), [(0, 0, 3, 2), (2, 1, 3, 4), (7, 9, 11, 5)])
+def test_a_base_repeats_endlessly(left, top, width, height):
+    """Every part of the repetition is the same as one cut from a wall of tiles."""
+    base = np.arange(2 * 4 * BANDS, dtype=np.uint8).reshape(2, -1)
+    wall = np.tile(base, (12, 12))
+
+    onto = np.zeros((height, width * BANDS), np.uint8)
+
+    lay(base, left, top, onto, add=False)
+    lay(base, left, top, onto, add=True)
+
+    assert (onto == 2 * wall[top : top + height, left * BANDS : (left + width) * BANDS]).all()
+
+
+@pytest.mark.slow
+def test_larger_than_every_base():
+    """48 megapixels, and a portrait that no enlarged photograph holds."""
+    for source, size in (("natural", (8000, 6000)), ("china", (8000, 6000)), ("flower", (3024, 4032))):
+        data = encode(ImageRecipe(source, *size, seed=1))
+
+        assert Image.open(io.BytesIO(data)).size == size
+        assert 0.8 <= len(data) * 8 / (size[0] * size[1]) <= 3.0
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from toolkit.core.http.url import Origin, parse_url
 
 Headers = Sequence[tuple[str, str]]
+Data = bytes | memoryview
 
 IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE"})  # RFC 9110 section 9.2.2
 JOIN_BELOW_BYTES = 16_384  # copying less than this is cheaper than one more system call
@@ -23,16 +24,14 @@ class Request:
 
     method: str
     origin: Origin
-    wire: tuple[bytes, ...]
+    wire: tuple[Data, ...]
 
     @property
     def idempotent(self) -> bool:
         return self.method in IDEMPOTENT
 
 
-def build_request(
-    method: str, url: str, headers: Headers = (), body: bytes | Sequence[bytes] = b""
-) -> Request:
+def build_request(method: str, url: str, headers: Headers = (), body: Data | Sequence[Data] = b"") -> Request:
     """The request's bytes, with `host` (unless given) and `content-length` added; big pieces are not copied.
 
     Raises ValueError for what would change the meaning of the bytes: line breaks in the method, the URL or a
@@ -41,7 +40,7 @@ def build_request(
     if not _token(method) or method == "CONNECT":
         raise ValueError(f"method {method!r} cannot be sent.")
     target = parse_url(url)
-    pieces = [body] if isinstance(body, bytes) else [piece for piece in body if piece]
+    pieces = [body] if isinstance(body, bytes | memoryview) else [piece for piece in body if piece]
     size_bytes = sum(map(len, pieces))
     lines = [f"{method} {target.path} HTTP/1.1"]
     host_given = False
@@ -65,15 +64,19 @@ def build_request(
     return Request(method, target.origin, _join_small([head, *pieces]))
 
 
-def _join_small(pieces: list[bytes]) -> tuple[bytes, ...]:
-    joined: list[bytes] = []
-    run: list[bytes] = []
+def _join_small(pieces: list[Data]) -> tuple[Data, ...]:
+    joined: list[Data] = []
+    run: list[Data] = []
     run_bytes = 0
     for piece in pieces:
         if run and run_bytes + len(piece) > JOIN_BELOW_BYTES:
-            joined.append(b"".join(run))
+            joined.append(_joined(run))
             run, run_bytes = [], 0
         run.append(piece)
         run_bytes += len(piece)
-    joined.append(b"".join(run))
+    joined.append(_joined(run))
     return tuple(joined)
+
+
+def _joined(run: list[Data]) -> Data:
+    return run[0] if len(run) == 1 else b"".join(run)  # joining one view would copy it
