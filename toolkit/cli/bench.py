@@ -6,9 +6,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import click
 import typer
 
+from toolkit.cli.bench_locust import LOOPBACK, BareWorker
 from toolkit.cli.console import FAILED, INTERRUPTED, console
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from workloads.bench import BenchResult, Hooks
 
 RUNS = Path("runs")
-app = typer.Typer(rich_markup_mode=None)
+app = typer.Typer(cls=BareWorker, rich_markup_mode=None)
 
 
 @app.callback(invoke_without_command=True)
@@ -36,18 +36,29 @@ def bench(
     keep_runs: Annotated[int, typer.Option(min=1, help="Most folders bench-* kept in runs; older ones are deleted.")] = 50,
     keep_gb: Annotated[float, typer.Option(min=0, help="Most that folders bench-* in runs may take together.")] = 5.0,
     self_check: Annotated[bool, typer.Option("--self-check", help="Measure the load generator's own error instead, at --rate or at rising rates.")] = False,
+    web: Annotated[bool, typer.Option("--web", help="Open locust's web UI; the load is started and stopped there. Also for a --master.")] = False,
+    web_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the web UI; 0: any free one.")] = 8089,
+    master: Annotated[bool, typer.Option("--master", help="Load from several workers, by locust's runner; starts when they are there, or in the web UI.")] = False,
+    expect_workers: Annotated[int, typer.Option(min=1, help="Workers a --master waits for.")] = 1,
+    worker: Annotated[str, typer.Option(metavar="[HOST[:PORT]]", help="Be a worker of the master there; 127.0.0.1 where none is named. Its profile is the master's.")] = "",
+    bind: Annotated[str, typer.Option(help="Address on which the web UI and a --master listen. Neither asks who calls.")] = LOOPBACK,
+    master_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the --master; 0: any free one.")] = 5557,
+    context: typer.Context = None,  # type: ignore[assignment] # none where it is called as a function
 ) -> None:  # fmt: skip
     """Send a seeded mix of text and image requests at a fixed rate, and report TTFT, ITL and SLO attainment per class.
 
     Exit codes: 0 every request completed, 1 some failed (with --self-check: the generator is not honest at that rate),
     2 wrong usage, 3 nothing to load, 130 interrupted.
     """
-    context = click.get_current_context(silent=True)  # none where it is called as a function
     if context is not None and context.invoked_subcommand is not None:
         return
     if self_check:
         _self_check(rate, duration, seed, as_json)
         return
+    if worker:
+        from toolkit.cli.bench_locust import follow
+
+        follow(worker)
     from workloads.bench import Scraping, run_bench
     from workloads.folders import Quota, rotate
     from workloads.profile import load_profile
@@ -55,6 +66,20 @@ def bench(
 
     asked = {"rate": rate, "duration_s": duration, "seed": seed}
     chosen = load_profile(profile, {key: value for key, value in asked.items() if value is not None})
+    if web or master:
+        from toolkit.cli.bench_locust import Listen, lead
+
+        listen = Listen(bind, web_port if web else None, master_port if master else None, expect_workers)
+        lead(
+            chosen,
+            url or default_url(RUNS),
+            listen,
+            out,
+            model,
+            api_key,
+            as_json,
+            Quota(keep_runs, int(keep_gb * 1e9)),
+        )
     folder = out or RUNS / f"bench-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
     with _Display() as display:
         result = run_bench(
