@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from toolkit.cli import bench, config, peak, request, serve, surge, version, workload
+from toolkit.cli import bench, config, peak, request, serve, surge, transfer, version, workload
 from toolkit.cli.console import INTERRUPTED, complain, exit_code
 from toolkit.core.errors import EnvironmentFault, ToolkitError
 
@@ -44,6 +44,7 @@ def root(
 
 for command in COMMANDS:
     app.command()(command)
+bench.app.command()(transfer.transfer)
 app.add_typer(bench.app, name="bench")
 app.add_typer(config.app, name="config")
 app.add_typer(workload.app, name="workload")
