@@ -36,6 +36,8 @@ class Engine:
         self._listeners: dict[str, asyncio.Queue[Heard | None]] = {}
         self._timer: asyncio.TimerHandle | None = None
         self.heard_at = clock.monotonic()
+        self.going = asyncio.Event()  # not paused
+        self.going.set()
 
     def submit(self, job: Job, events: asyncio.Queue[Heard | None]) -> None:
         """What happens to the request goes into `events`, its end last. Raises DuplicateRid."""
@@ -47,6 +49,16 @@ class Engine:
         if rid or everything:
             self.scheduler.abort(rid, self.now, everything=everything)
             self.settle()
+
+    def pause(self, mode: str) -> None:
+        self.going.clear()
+        self.scheduler.pause(mode, self.now)
+        self.settle()
+
+    def resume(self) -> None:
+        self.going.set()
+        self.scheduler.resume(self.now)
+        self.settle()
 
     def set_faults(self, faults: Faults) -> None:
         self.scheduler.set_faults(faults, self.now)

@@ -68,7 +68,9 @@ class Generation:
     samples: dict[str, _Sample] = field(default_factory=dict)
 
     async def run(self, rid: str, writer: Writer) -> None:
-        """From submission to the last byte."""
+        """From submission to the last byte. While the engine is paused, a new request is held back from its
+        scheduler, and an abort misses it (tokenizer_manager.py:938)."""
+        await self.engine.going.wait()
         try:
             self._submit(rid)
         except Refused as error:

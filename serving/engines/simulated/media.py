@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import binascii
+import hashlib
 import io
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -27,6 +28,11 @@ MEDIA_REF_FIELDS = frozenset({
 MARKERS = 2
 """Tokens around each image: vision_start and vision_end."""
 
+DECODERS = 2
+"""Images decoded at once: SGLang's processor workers where there is no GPU (base_processor.py:780)."""
+KNOWN_IMAGES = 1024
+"""Images whose sizes are remembered by digest, so that load tests that repeat images do not pay for decoding them again."""
+
 Fetch = Callable[[str], Awaitable[bytes]]
 
 
@@ -44,13 +50,15 @@ class Eyes:
     def __init__(self, min_pixels: int, max_pixels: int, fetch: Fetch | None = None) -> None:
         self._grid = QwenGrid("qwen2_5_vl", 28, min_pixels, max_pixels)
         self._fetch = fetch
+        self._turns = asyncio.Semaphore(DECODERS)
+        self._known: dict[bytes, tuple[int, int]] = {}
 
     async def tokens(self, urls: list[str]) -> int:
         """Image tokens of all, without markers. Raises BadMedia, Bomb."""
         total = 0
         for index, url in enumerate(urls):
             try:
-                total += await asyncio.to_thread(self._count, await self._load(url))
+                total += await self._count(await self._load(url))
             except BadMedia as error:
                 shown = (
                     f"ImageData(url='{url[:30]}', detail='auto', max_dynamic_patch=None, preprocess_kwarg..."
@@ -74,19 +82,30 @@ class Eyes:
         except (binascii.Error, ValueError) as error:
             raise BadMedia(f"Could not decode image: {error}") from error
 
-    def _count(self, data: bytes) -> int:
+    async def _count(self, data: bytes) -> int:
+        digest = hashlib.blake2b(data, digest_size=16).digest()
+        if digest not in self._known:
+            async with self._turns:
+                size = await asyncio.to_thread(_decoded_size, data)
+            while len(self._known) >= KNOWN_IMAGES:
+                self._known.pop(next(iter(self._known)))
+            self._known[digest] = size
         try:
-            with Image.open(io.BytesIO(data)) as image:
-                size = image.size
-                image.verify()
-        except Image.DecompressionBombError as error:
-            raise Bomb(str(error)) from error
-        except (OSError, SyntaxError, ValueError) as error:
-            raise BadMedia(f"Could not decode image: {error}") from error
-        try:
-            return self._grid.tokens(*size)
+            return self._grid.tokens(*self._known[digest])
         except InvalidRequest as error:
             raise BadMedia(error.message) from error
+
+
+def _decoded_size(data: bytes) -> tuple[int, int]:
+    """Width and height of an image that decodes to its end, as SGLang makes sure of (common.py:2134). Raises BadMedia, Bomb."""
+    try:
+        with Image.open(io.BytesIO(data)) as image:
+            image.load()
+            return image.size
+    except Image.DecompressionBombError as error:
+        raise Bomb(str(error)) from error
+    except (OSError, SyntaxError, ValueError) as error:
+        raise BadMedia(f"Could not decode image: {error}") from error
 
 
 def fetcher(client: HttpClient) -> Fetch:

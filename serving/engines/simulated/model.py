@@ -3,11 +3,12 @@
     prefill  = prefill_s + tokens * prefill_token_s + (tokens * seen + tokens^2 / 2) * prefill_pair_s
     encode   = encode_s + tokens * encode_token_s                       (vision tower, none without images)
     step     = decode_s + batch * decode_request_s + context * decode_token_s
-    transfer = transfer_s + tokens * kv_token_bytes / transfer_bytes_per_s
+    transfer = transfer_s + tokens * kv_token_bytes / (transfer_bytes_per_s / transfers)      (link.py)
 
 `seen` are the tokens of the same request that earlier chunks computed: attention looks at each of them. The forms are the
 roofline's: prefill is bound by arithmetic (linear layers per token, attention per pair of tokens), decode by reading the
-weights once per step and the KV cache of every running request.
+weights once per step and the KV cache of every running request. `transfers` are those under way from the same prefill at the
+time: they share its link equally. An image is decoded for real (media.py), so that cost is the machine's own.
 """
 
 from collections.abc import Mapping
@@ -43,6 +44,7 @@ class Costs:
         return self.decode_s + batch * self.decode_request_s + context * self.decode_token_s
 
     def transfer(self, tokens: int) -> float:
+        """Alone on the link."""
         return self.transfer_s + self.kv_bytes(tokens) / self.transfer_bytes_per_s
 
     def kv_bytes(self, tokens: int) -> int:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from serving.engines.simulated.effects import Deliver, News, Probe, Token
+from serving.engines.simulated.link import Link
 from serving.engines.simulated.pool import NoRoom
 from serving.engines.simulated.sessions import SessionBlacklist
 from serving.engines.simulated.shop import ABORTED, Shop, transfer_error
@@ -28,7 +29,7 @@ class PrefillWork:
         self._hand_over = hand_over
         self._batch: list[_Part] = []
         self._early: dict[int, tuple[str, float]] = {}
-        self._ends: dict[str, float] = {}
+        self._link = Link(shop.costs.transfer_bytes_per_s)
         self.sessions = SessionBlacklist()
         self.tokens = 0
         self.busy_s = 0.0
@@ -109,16 +110,13 @@ class PrefillWork:
                     self._shop.end(job, job.ends_with, now)
 
     def next_at(self) -> float | None:
-        """When the next transfer ends or a failed session is probed."""
-        times = [*self._ends.values()]
-        if (probe := self.sessions.next_at()) is not None:
-            times.append(probe)
-        return min(times, default=None)
+        """When the next transfer starts or ends, or a failed session is probed."""
+        times = (self._link.next_at(), self.sessions.next_at())
+        return min((at for at in times if at is not None), default=None)
 
     def timers(self, now: float) -> None:
         """Transfers that have ended by now, sessions to probe."""
-        for rid in [rid for rid, at in self._ends.items() if at <= now]:
-            del self._ends[rid]
+        for rid in self._link.until(now):
             job = self._shop.jobs.get(rid)
             if job is not None and job.state is State.SENDING:
                 self._sent(job, now)
@@ -171,15 +169,18 @@ class PrefillWork:
         if self.sessions.blocks(job.session, now):
             self._lost(job, f"remote mooncake session {job.session} is not alive", now)
             return
-        job.sending_s = shop.costs.transfer(job.prompt_tokens) + shop.faults.transfer_delay_s
+        latency_s = shop.costs.transfer_s + shop.faults.transfer_delay_s
+        size = shop.costs.kv_bytes(job.prompt_tokens)
+        expected_s = latency_s + size * (len(self._link) + 1) / shop.costs.transfer_bytes_per_s
         if shop.faults.stuck_transferring:
             self._tell(job, "started")
             return
-        if job.sending_s > SLOW_TRANSFER_S:
+        if expected_s > SLOW_TRANSFER_S:
             self._tell(job, "started")
-        self._ends[job.rid] = now + job.sending_s
+        self._link.begin(job.rid, size, now + latency_s)
 
     def _sent(self, job: Job, now: float) -> None:
+        job.sending_s = now - job.since
         if self._shop.source.random() < self._shop.faults.transfer_failure_rate:
             self._lost(job, f"Failed to send kv chunk of {job.room} to {job.session}", now)
         else:
@@ -210,7 +211,7 @@ class PrefillWork:
     def _fail(self, job: Job, what: str, why: str, now: float, *, tell: bool = True) -> None:
         if tell:
             self._tell(job, "failed", why)
-        self._ends.pop(job.rid, None)
+        self._link.cancel(job.rid)
         self._shop.fail(job, transfer_error("Prefill", what, job, why), now)
 
     def _tell(self, job: Job, news: News, message: str = "") -> None:

@@ -75,6 +75,7 @@ async def read_chat(body: bytes, eyes: Eyes, context_tokens: int, own_tokens: in
     messages = document["messages"]
     if not isinstance(messages, list):
         raise _invalid("list_type", ("body", "messages"), "Input should be a valid list", messages)
+    _priority(document)
     text, urls = _messages(messages)
     most = document.get("max_completion_tokens") or document.get("max_tokens")
     top = document.get("top_logprobs") or 0
@@ -96,10 +97,9 @@ async def read_generate(body: bytes, eyes: Eyes, context_tokens: int, own_tokens
         urls = gate(document.get("image_data"))
     except BadMedia as error:
         raise Refused(str(error), GATE) from error
-    for name, kind in (("rid", str), ("priority", int)):
-        if document.get(name) is not None and not isinstance(document[name], kind):
-            what = f"Input should be a valid {'string' if kind is str else 'integer'}"
-            raise _invalid(f"{kind.__name__}_type", ("body", name), what, document[name])
+    if not isinstance(document.get("rid"), str | None):
+        raise _invalid("string_type", ("body", "rid"), "Input should be a valid string", document["rid"])
+    _priority(document)
     text, ids = document.get("text"), document.get("input_ids")
     if not isinstance(text, str) and not isinstance(ids, list):
         raise Refused("Either text, input_ids or input_embeds should be provided.")
@@ -174,6 +174,16 @@ async def _ask(
         samples=int(sampling.get("n") or 1),
         logprobs=logprobs,
     )
+
+
+def _priority(document: dict[str, Any]) -> None:
+    """Taken and left alone, as an engine does that was started without --enable-priority-scheduling. Raises Refused."""
+    given = document.get("priority")
+    if isinstance(given, str):
+        what = "Input should be a valid integer, unable to parse string as an integer"
+        raise _invalid("int_parsing", ("body", "priority"), what, given)
+    if not isinstance(given, int | None):
+        raise _invalid("int_type", ("body", "priority"), "Input should be a valid integer", given)
 
 
 def _document(body: bytes) -> dict[str, Any]:

@@ -46,6 +46,7 @@ class Server:
         answer_tokens: int = 0,
     ) -> None:
         self._clock = clock
+        self._epoch = clock.wall() - clock.monotonic()
         self._answer_tokens = answer_tokens
         self._identity = identity
         self._engine = engine
@@ -128,11 +129,10 @@ class Server:
         await call.json(pages.models(self._identity, limits, int(self._clock.wall())))
 
     async def _loads(self, call: WiredCall) -> None:
-        scheduler, now = self._engine.scheduler, self._engine.now
-        load = scheduler.loads(now)
+        scheduler = self._engine.scheduler
+        load = scheduler.loads(self._engine.now)
         size = scheduler.costs.kv_bytes(scheduler.limits.max_total_tokens)
-        taken = self._clock.wall() - (now - load.at)
-        await call.json(pages.loads(self._identity, scheduler.limits, load, size, taken))
+        await call.json(pages.loads(self._identity, scheduler.limits, load, size, self._epoch + load.at))
 
     async def _page(self, call: WiredCall) -> None:
         page = self._metrics.page(self._engine.scheduler)
@@ -192,14 +192,12 @@ class Server:
 
     async def _pause(self, call: WiredCall) -> None:
         mode = str(orjson.loads(await call.body() or b"{}").get("mode") or "abort")
-        self._engine.scheduler.pause(mode, self._engine.now)
-        self._engine.settle()
+        self._engine.pause(mode)
         await call.json({"message": "Generation paused successfully.", "status": "ok"})
 
     async def _continue(self, call: WiredCall) -> None:
         await call.body()
-        self._engine.scheduler.resume(self._engine.now)
-        self._engine.settle()
+        self._engine.resume()
         await call.json({"message": "Generation continued successfully.", "status": "ok"})
 
     async def _faults(self, call: WiredCall) -> None:

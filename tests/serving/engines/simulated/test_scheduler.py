@@ -408,3 +408,20 @@ def test_a_slow_transfer_says_that_it_has_begun() -> None:
 
     assert [one.news for one in pair.carried if isinstance(one, Deliver)] == ["started", "done"]
     assert pair.end("a-d") == Ended("a-d", "length", 4)
+
+
+def test_transfers_under_way_together_share_the_link() -> None:
+    """From the first byte on the link is busy without a pause, so the last arrives as soon as both can be through."""
+    costs = replace(CPU_TINY, transfer_bytes_per_s=1e6)
+    pair = Pair(costs=costs)
+    for name, room in (("a", 1), ("b", 2)):
+        pair.ask(name, tokens=1, prompt=100, room=room)
+    pair.run(5.0)
+    first, second = (
+        next(one.at for one in pair.heard[f"{name}-d"] if isinstance(one, Token)) for name in "ab"
+    )
+    began = costs.prefill_s + costs.prefill(100) + costs.transfer_s
+    alone_s = costs.kv_bytes(100) / costs.transfer_bytes_per_s
+
+    assert second == pytest.approx(began + 2 * alone_s)
+    assert first > began + alone_s * 1.2
