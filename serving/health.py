@@ -22,6 +22,8 @@ from toolkit.core.http.errors import TransportError
 log = logging.getLogger("toolkit.health")
 
 READY_TIMEOUT_S = 2.0
+NEVER_UP_LOOK_S = 0.1
+"""Between looks at an engine that has not been up yet: it may be ready any moment, and the service waits for it."""
 PROBE_TIMEOUT_S = 120.0
 """The first image of a fresh engine took up to 35 s on a loaded 2-core machine: SGLang imports its processors lazily."""
 
@@ -85,7 +87,7 @@ class Prober:
         self._probing.pop(pair, None)
 
     async def _watch(self, engine: EngineEndpoint) -> None:
-        slow = 0
+        slow, pause_s = 0, min(NEVER_UP_LOOK_S, self._interval_s)
         while True:
             up = await self._is_ready(engine)
             slow = slow + 1 if up is None else 0
@@ -95,10 +97,12 @@ class Prober:
                 log.info("engine %s is %s", engine.name, "up" if up else "down")
             self._book.engine_seen(engine.name, up)
             self.wake()
+            if up:
+                pause_s = self._interval_s
             look_now = self._look_now[engine.name]
             look_now.clear()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._interval_s):
+                async with asyncio.timeout(pause_s):
                     await look_now.wait()
 
     async def _is_ready(self, engine: EngineEndpoint) -> bool | None:

@@ -17,7 +17,8 @@ from toolkit.core.http.client import HttpClient
 from toolkit.core.http.errors import TransportError
 
 PROCESSES_FILE = "processes.json"
-READY_POLL_S = 0.25
+READY_POLL_S = (0.05, 0.25)  # at first, for what is ready in a second or two; later, for SGLang's minute
+AT_FIRST = 100  # looks
 READY_ANSWER_S = 5.0  # a look that takes longer than this found a process that is not ready
 STOP_TOTAL_S = 8.5  # everything is down within 10 s of the signal; the rest is for the exit itself
 MIN_GRACE_S = 0.5
@@ -165,10 +166,12 @@ class Supervisor:
 
     async def _until_ready(self, kept: _Kept) -> bool:
         """Ask until the answer is 200; False when that takes too long."""
+        looks = 0
         try:
             async with asyncio.timeout(kept.member.ready_timeout_s):
-                while not await self._answers(kept.member.ready_url):  # noqa: ASYNC110 (another process answers)
-                    await asyncio.sleep(READY_POLL_S)
+                while not await self._answers(kept.member.ready_url):
+                    looks += 1
+                    await asyncio.sleep(READY_POLL_S[looks > AT_FIRST])
         except TimeoutError:
             return False
         return True

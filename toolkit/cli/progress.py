@@ -68,11 +68,10 @@ class Progress:
         self._say(news.state.value, f"{news.name}: {news.what}", name=news.name, what=news.what)
 
     def question(self, service: Service) -> bytes:
-        """About the photo; the run folder keeps it for the curl line."""
-        request = photo_request(service.model_name)
+        """About the photo, in a few words; the run folder keeps a longer one for the curl line."""
         with contextlib.suppress(OSError):
-            (self._run_dir / PHOTO_REQUEST).write_text(request, encoding="utf-8")
-        return request.encode()
+            (self._run_dir / PHOTO_REQUEST).write_text(photo_request(service.model_name), encoding="utf-8")
+        return photo_request(service.model_name, max_tokens=8).encode()
 
     def ready(self, service: Service, first: FirstAnswer) -> None:
         """Say where everything is and how to use it."""
@@ -114,7 +113,7 @@ class Progress:
             sys.stdout.flush()
 
 
-def photo_request(model: str) -> str:
+def photo_request(model: str, max_tokens: int = 32) -> str:
     """A streamed question about a real photo."""
     photo = importlib.resources.files("workloads").joinpath("assets", "photos", "china.jpg").read_bytes()
     content = [
@@ -125,7 +124,12 @@ def photo_request(model: str) -> str:
         },
     ]
     return json.dumps(
-        {"model": model, "messages": [{"role": "user", "content": content}], "max_tokens": 32, "stream": True}
+        {
+            "model": model,
+            "messages": [{"role": "user", "content": content}],
+            "max_tokens": max_tokens,
+            "stream": True,
+        }
     )
 
 
