@@ -10,6 +10,7 @@ from workloads.report.summary import Generator, Group, Summary
 from workloads.scrape import Level
 
 REPORT_VERSION = 1
+STAND_IN = "simulated"  # the model name of stand-in engines
 LEVEL_COLUMNS = ("source", "requests or share", "mean", "max", "pages")
 
 MEASURES = (
@@ -146,7 +147,13 @@ def remarks(facts: RunFacts, summary: Summary, beside: Beside = NOTHING) -> list
         f"goodput {summary.total.goodput:.2f}/s of {offered:.2f}/s offered, "
         f"{summary.total.goodput_sent:.2f}/s counted from the send ({_asked(facts)})"
     )
-    return [*lines, verdict(summary.generator), describe(beside.self_check)]
+    return [*_computed(facts), *lines, verdict(summary.generator), describe(beside.self_check)]
+
+
+def _computed(facts: RunFacts) -> list[str]:
+    """Nobody may take a formula's speed for a machine's."""
+    told = "SIMULATED engine: its times are computed by a formula; none of these is a figure of any hardware"
+    return [told] if facts.model == STAND_IN else []
 
 
 def verdict(generator: Generator) -> str:
