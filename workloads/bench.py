@@ -29,6 +29,7 @@ from workloads.compose import compose
 from workloads.driver import Drive, Driver, Progress
 from workloads.folders import begin
 from workloads.image_server import serving_images
+from workloads.offer import offer_of
 from workloads.own_error import cache_file, last_check
 from workloads.prepare import Prepared, authorization, prepare
 from workloads.profile import Profile, to_toml
@@ -141,6 +142,8 @@ def facts_of(profile: Profile, plan: Plan, target: str, model: str, started_at: 
         toolkit_version=version("mm-serving-toolkit"),
         concurrency=plan.concurrency,
     )
+        offer=offer_of(profile, plan),
+        images_url=plan.images_url,
 
 
 def write_report(folder: Path, facts: RunFacts, summary: Summary) -> BenchResult:

@@ -190,6 +190,39 @@ def test_goodput_is_told_from_both_clocks():
     assert (total.goodput, total.goodput_sent) == (0.0, pytest.approx(0.1))
 
 
+@pytest.mark.parametrize(
+    ("facts", "begins"),
+    [
+        (FACTS, "poisson arrivals at 2/s for 10 s, sent 0.2/s, seed 1"),
+        (
+            replace(FACTS, offer="trace azure x2, 12.3/s in the mean"),
+            "trace azure x2, 12.3/s in the mean for 10 s",
+        ),
+        (
+            replace(FACTS, offer="poisson arrivals, phases 80/200/80 % of a peak of 10/s"),
+            "poisson arrivals, phases 80",
+        ),
+        (replace(FACTS, concurrency=8), "closed loop of 8 for 10 s, sent 0.2/s"),
+    ],
+    ids=["rate", "trace", "phases", "closed"],
+)
+def test_the_headline_says_what_was_offered_and_what_was_sent(facts, begins):
+    """The profile's rate is told only where it was the offer; the rate that was sent always."""
+    assert headline(facts, summary([done(0), done(1)])).startswith(begins)
+
+
+def test_refused_image_addresses_are_told_with_their_remedy():
+    """The exact setting, with the host of this run's image server; nothing for another failure, or images inline."""
+    blocked = summary([done(0), bad(1, "image_url_blocked", kind=IMAGE)])
+    by_url = replace(FACTS, images_url="http://127.0.0.1:8790")
+    told = "--set 'access.allowed_hosts=[\"127.0.0.1:8790\"]'"
+
+    assert any(told in line for line in remarks(by_url, blocked))
+    assert told in to_markdown(by_url, blocked)
+    assert not any("allowed_hosts" in line for line in remarks(FACTS, blocked))
+    assert not any("allowed_hosts" in line for line in remarks(by_url, summary([bad(0, "queue_full")])))
+
+
 def test_a_closed_loop_is_called_one():
     """No rate was asked, so none is shown."""
     facts = replace(FACTS, concurrency=4)

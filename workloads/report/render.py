@@ -10,6 +10,7 @@ from workloads.report.summary import Generator, Group, Summary
 from workloads.scrape import Level
 
 REPORT_VERSION = 1
+BLOCKED = "image_url_blocked"  # the gateway's code for a host that it may not fetch from
 STAND_IN = "simulated"  # the model name of stand-in engines
 LEVEL_COLUMNS = ("source", "requests or share", "mean", "max", "pages")
 
@@ -48,6 +49,8 @@ class RunFacts:
     rate: float
     started_at: float  # Unix seconds
     toolkit_version: str
+    offer: str = ""  # what was offered in words, where arrival and rate do not say it all
+    images_url: str = ""  # of the server that images were fetched from
     concurrency: int = 0  # of a closed loop
 
 
@@ -102,13 +105,10 @@ def to_markdown(facts: RunFacts, summary: Summary, beside: Beside = NOTHING) -> 
 def headline(facts: RunFacts, summary: Summary) -> str:
     """One line: what was asked of whom."""
     cut = ", interrupted" if summary.interrupted else ""
-    how = (
-        f"closed loop of {facts.concurrency}"
-        if facts.concurrency
-        else f"{facts.arrival} arrivals at {facts.rate:g}/s"
-    )
+    sent = summary.total.sent / summary.window_s
     return (
-        f"{how} for {summary.window_s:.0f} s{cut}, seed {facts.seed}, model {facts.model} at {facts.target}"
+        f"{_offer(facts)} for {summary.window_s:.0f} s{cut}, sent {sent:.3g}/s, seed {facts.seed}, "
+        f"model {facts.model} at {facts.target}"
     )
 
 
@@ -138,6 +138,7 @@ def remarks(facts: RunFacts, summary: Summary, beside: Beside = NOTHING) -> list
         for group in summary.groups
         if group.failed
     ]
+    lines += _let_in(facts, summary)
     if summary.total.empty:
         lines.append(
             f"{summary.total.empty} completed answers carried no token; they have no TTFT and miss their SLO."
@@ -169,7 +170,24 @@ def verdict(generator: Generator) -> str:
 def _asked(facts: RunFacts) -> str:
     if facts.concurrency:
         return "closed loop: the load fell with the server's speed"
-    return f"{facts.rate:g}/s asked; {facts.arrival} arrivals are not rescaled to it"
+    drawn = "" if facts.arrival == "trace" else "; drawn arrivals are not rescaled to it"
+    return f"asked: {_offer(facts)}{drawn}"
+
+
+def _offer(facts: RunFacts) -> str:
+    if facts.concurrency:
+        return f"closed loop of {facts.concurrency}"
+    return facts.offer or f"{facts.arrival} arrivals at {facts.rate:g}/s"
+
+
+def _let_in(facts: RunFacts, summary: Summary) -> list[str]:
+    """How a gateway of this toolkit is told to fetch from the run's own image server, which is on no public host."""
+    if not facts.images_url or BLOCKED not in summary.total.failed:
+        return []
+    host = facts.images_url.partition("://")[2]
+    return [
+        f"{BLOCKED}: the target does not fetch from {host}; start it with --set 'access.allowed_hosts=[\"{host}\"]'"
+    ]
 
 
 def _cell(q: Quantile | None) -> str:
