@@ -36,6 +36,7 @@ from workloads.profile import Profile, to_toml
 from workloads.record import LoadSample
 from workloads.report.render import Beside, RunFacts, to_json, to_markdown
 from workloads.report.summary import Summary, summarise
+from workloads.returning import Returns
 from workloads.scrape import HISTORY, Level, Scraper, Source, levels, sources
 from workloads.target import base_url, find_model
 
@@ -141,9 +142,9 @@ def facts_of(profile: Profile, plan: Plan, target: str, model: str, started_at: 
         started_at=started_at,
         toolkit_version=version("mm-serving-toolkit"),
         concurrency=plan.concurrency,
-    )
         offer=offer_of(profile, plan),
         images_url=plan.images_url,
+    )
 
 
 def write_report(folder: Path, facts: RunFacts, summary: Summary) -> BenchResult:
@@ -207,6 +208,7 @@ class _Run:
             profile.drain_s,
             on_sample=ended,
             concurrency=self.plan.concurrency,
+            comes_back=Returns(profile.returning, profile.seed).at_s,
         )
         scraper = Scraper(client, pages, clock, lambda: driver.started_at, history.append, every_s, key)
         # Bodies and plan live to the end of the run: a collector that walks them in mid-run would delay tokens.

@@ -21,6 +21,7 @@ from toolkit.core.http.request import Request, build_request
 from workloads.answer import Answer, Ending, StreamedAnswer, WholeAnswer, error_ending
 from workloads.prepare import Prepared
 from workloads.record import LoadOutcome, LoadSample
+from workloads.returning import retry_after_s
 
 if TYPE_CHECKING:
     from toolkit.core.http.client import Flight, HttpClient
@@ -87,6 +88,7 @@ class _Call:
         "_over",
         "_prepared",
         "_request_id",
+        "_retry_after_s",
         "_sending",
         "_sent_at",
         "_started_at",
@@ -110,6 +112,7 @@ class _Call:
         self._answer: Answer = StreamedAnswer() if prepared.planned.stream else WholeAnswer()
         self._status: int | None = None
         self._request_id: str | None = None
+        self._retry_after_s: float | None = None
         self._sent_at = 0.0
         self._first_byte_at: float | None = None
         self._error_body = b""
@@ -162,6 +165,9 @@ class _Call:
         self._status = status
         self._first_byte_at = at
         self._request_id = next((value for name, value in headers if name == "x-request-id"), None)
+        if status != 200:
+            told = next((value for name, value in headers if name == "retry-after"), "")
+            self._retry_after_s = retry_after_s(told, self._clock.wall()) if told else None
 
     def data(self, chunk: bytes, at: float) -> None:
         if self._status != 200:
@@ -210,6 +216,8 @@ class _Call:
             code=ending.code,
             message=ending.message,
             request_id=self._request_id,
+            attempt=self._prepared.attempt,
+            retry_after_s=self._retry_after_s,
         )
 
 

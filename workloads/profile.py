@@ -13,6 +13,7 @@ from toolkit.core.errors import UsageFault
 from toolkit.core.sample import SloClass, WorkloadClass
 from toolkit.core.slo import DEFAULT_SLOS, Slo
 from workloads.distributions import Numbers
+from workloads.returning import Returning
 from workloads.shape import Closed, ImageServer, Pattern, Phase, Sessions, Stretch, Trace, phases_s, stretches
 
 SUFFIX = ".toml"
@@ -174,6 +175,7 @@ class Profile(Section):
     )
     image_server: ImageServer = ImageServer()
     sessions: Sessions | None = None
+    returning: Returning = Returning()
     plan: str = Field("", description="A recorded plan.json to repeat exactly; nothing is drawn then.")
     classes: Classes
     clients: Clients | None = None
@@ -198,6 +200,8 @@ class Profile(Section):
                 raise ValueError(f'arrival = "{kind}" has no phases')
         if self.phases and self.duration_s > phases_s(self.phases) + 1e-6:
             raise ValueError(f"the phases last {phases_s(self.phases):g} s, less than duration_s")
+        if self.arrival == "closed" and self.returning.tries:
+            raise ValueError("clients come back (returning.tries) to an open loop only")
         if self.arrival == "closed" and self.sessions is not None:
             raise ValueError("sessions need arrival times")
         lent = [name.value for name, mix in self.classes.present().items() if mix.lengths == "clients"]

@@ -19,13 +19,15 @@ FIELDS: Mapping[str, str] = MappingProxyType(
         "index": "Place in the plan (plan.json holds the same number).",
         "class": "Workload class: text_only, image_short, multi_image_long, high_res.",
         "slo": "SLO class: realtime, standard, batch.",
+        "attempt": "0: the planned request; 1, 2 ...: the same sent again after a Retry-After, no offer of its own.",
         "outcome": "completed; refused: an HTTP error status; broken: no proper end; unsent: never reached the server.",
         "status": "HTTP status; null where no answer began.",
         "code": "Why it is not completed: the server's error code or the generator's own; null when completed.",
         "message": "The server's or the transport's words; null when completed.",
         "finish_reason": "As the server gave it.",
         "request_id": "The answer's x-request-id.",
-        "intended_s": "When it was due.",
+        "retry_after_s": "When a refusal said to come back, in seconds from then; null where it did not.",
+        "intended_s": "When it was due; for a later attempt, when the client came back.",
         "sent_s": "When the send began, connecting included; null when it was never begun.",
         "first_byte_s": "When the head of the answer arrived.",
         "first_token_s": "When the first content token arrived; a chunk with only a role is none.",
@@ -51,7 +53,7 @@ class LoadOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LoadSample:
-    """One request's record. token_times_s: arrival of each token-bearing event; tokens: by the server's usage, else their count."""
+    """One attempt's record. token_times_s: arrival of each token-bearing event; tokens: by the server's usage, else their count."""
 
     index: int
     workload_class: WorkloadClass
@@ -69,6 +71,18 @@ class LoadSample:
     code: str | None = None
     message: str | None = None
     request_id: str | None = None
+    attempt: int = 0
+    retry_after_s: float | None = None
+
+    @property
+    def first(self) -> bool:
+        """Whether it is the planned request itself: only those are offered load."""
+        return self.attempt == 0
+
+    @property
+    def admitted(self) -> bool:
+        """Whether a server took it: its answer began, however it ended."""
+        return self.completed or (self.outcome is LoadOutcome.BROKEN and self.status == 200)
 
     @property
     def completed(self) -> bool:
@@ -103,12 +117,14 @@ class LoadSample:
             "index": self.index,
             "class": self.workload_class.value,
             "slo": self.slo_class.value,
+            "attempt": self.attempt,
             "outcome": self.outcome.value,
             "status": self.status,
             "code": self.code,
             "message": self.message,
             "finish_reason": self.finish_reason,
             "request_id": self.request_id,
+            "retry_after_s": _round(self.retry_after_s),
             "intended_s": round(self.intended_s, 6),
             "sent_s": _round(self.sent_s),
             "first_byte_s": _round(self.first_byte_s),
@@ -123,7 +139,10 @@ class LoadSample:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> "LoadSample":
-        """The inverse of `to_dict`, to the microsecond. Raises KeyError, ValueError, TypeError."""
+        """The inverse of `to_dict`, to the microsecond; files of before there were attempts hold first ones.
+
+        Raises KeyError, ValueError, TypeError.
+        """
         times: list[float] = []
         if data["first_token_s"] is not None:
             times.append(data["first_token_s"])
@@ -144,6 +163,8 @@ class LoadSample:
             slo_class=SloClass(data["slo"]),
             outcome=LoadOutcome(data["outcome"]),
             token_times_s=tuple(times),
+            attempt=data.get("attempt", 0),
+            retry_after_s=data.get("retry_after_s"),
             **{key: data[key] for key in (*same, "status", "code", "message", "request_id")},
         )
 

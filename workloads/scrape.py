@@ -35,6 +35,11 @@ RUNNING = (
     "sglang:num_prefill_inflight_queue_reqs",
     "sglang:num_decode_transfer_queue_reqs",
 )
+ENGINE_REQUESTS = "sglang:http_requests_total"  # not exported by an engine of a Mooncake pair
+ENGINE_STAGES = "sglang:per_stage_req_latency_seconds_count"
+ROUTER_QUEUES = ("smg_admission_queue_depth", "smg_pd_prefill_admission_queued")
+ROUTER_RUNNING = ("smg_worker_requests_active",)
+ROUTER_RETRIES = "smg_worker_retries_total"
 TOKEN_USAGE = "sglang:token_usage"  # noqa: S105 - a metric
 
 NAMES: tuple[str, ...] = (
@@ -42,6 +47,13 @@ NAMES: tuple[str, ...] = (
     *QUEUES,
     *RUNNING,
     TOKEN_USAGE,
+    ENGINE_REQUESTS,
+    ENGINE_STAGES,
+    *ROUTER_QUEUES,
+    *ROUTER_RUNNING,
+    ROUTER_RETRIES,
+    "smg_worker_retries_exhausted_total",
+    "smg_worker_cb_state",
     "sglang:num_retracted_reqs",
     "sglang:gen_throughput",
     "sglang:cache_hit_rate",
@@ -69,8 +81,8 @@ class Level:
 
 
 LEVELS: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("waiting", (WAITING.name, *QUEUES)),
-    ("in flight", (IN_FLIGHT.name, *RUNNING)),
+    ("waiting", (WAITING.name, *QUEUES, *ROUTER_QUEUES)),
+    ("in flight", (IN_FLIGHT.name, *RUNNING, *ROUTER_RUNNING)),
     ("token usage", (TOKEN_USAGE,)),
 )
 

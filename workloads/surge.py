@@ -2,26 +2,32 @@
 
 A surge is 80 % of the peak, twice the peak at once, 80 % again (article section 6.2). "Good" is a request that completed
 within its SLO class's limits, from its intended arrival; what failed, was refused or never sent is offered and not good.
-
-Intervals are 95 % percentile intervals of a block bootstrap over windows of BLOCK_S seconds: neighbouring requests meet the
-same queue, so single requests are no independent draws (Künsch 1989).
+A client that was refused and came back offers nothing more: it is asked one thing only, whether it was admitted then.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 from numpy.random import Generator
 
 from toolkit.core.sample import WorkloadClass
-from toolkit.core.slo import percentile
+from workloads.surge_figures import (
+    BLOCK_S,
+    Interval,
+    Shot,
+    admitted_share,
+    attainment,
+    blocks,
+    goodput,
+    interval,
+    ratio,
+    ttft_p95,
+)
+from workloads.surge_pages import NO_PAGES, Pages
 
-FloatArray = npt.NDArray[np.float64]
-
-BLOCK_S = 10.0
 WINDOW_S = 20.0
-REPEATS = 1000
 ENOUGH_BLOCKS = 6
 COLLAPSE_SHARE = 0.95
 """Goodput under the surge below this share of the baseline's is a collapse (article section 1.3: no avalanche at 2x)."""
@@ -33,44 +39,34 @@ HONEST_SHARE = 0.80
 """Of those who come back after Retry-After, this share must be admitted, or the header is a polite lie."""
 
 BREACH_ATTAINMENT = 0.95
-
-
-@dataclass(frozen=True, slots=True)
-class Shot:
-    """One offered request as the verdict sees it. at_s: intended arrival after the run's start; ttft_s: from it."""
-
-    at_s: float
-    workload_class: WorkloadClass
-    good: bool
-    completed: bool
-    ttft_s: float | None
-    code: str | None = None
-    returned: bool = False  # sent again after a 429's Retry-After
-
-
-@dataclass(frozen=True, slots=True)
-class Interval:
-    """A figure with its 95 % interval."""
-
-    value: float
-    low: float
-    high: float
-
-    def to_dict(self) -> dict[str, float]:
-        return {"value": round(self.value, 4), "low": round(self.low, 4), "high": round(self.high, 4)}
+BARREN_S, BARREN_REQUESTS = 10.0, 10
+"""So long a time in which so many came and none was good is no chance: the service did nothing for anybody."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClassShare:
-    """One class under the surge: its share of the offer and of the goodput."""
+    """One class under the surge: its share of the offer and of the goodput; None where nothing at all was good."""
 
     workload_class: WorkloadClass
     offered: float
-    good: float
+    good: float | None
 
     @property
     def fair(self) -> bool:
-        return abs(self.offered - self.good) <= FAIR_POINTS
+        return self.good is None or abs(self.offered - self.good) <= FAIR_POINTS
+
+
+@dataclass(frozen=True, slots=True)
+class Barren:
+    """The longest time in which requests came and none of them was good. begin_s: after the run's start."""
+
+    begin_s: float
+    length_s: float
+    requests: int
+
+    @property
+    def long(self) -> bool:
+        return self.length_s >= BARREN_S and self.requests >= BARREN_REQUESTS
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,10 +79,13 @@ class SurgeVerdict:
     surge_goodput: Interval
     kept: Interval  # surge goodput / baseline goodput
     classes: tuple[ClassShare, ...]
+    barren: Barren | None  # None: every request was good
+    surge_begin_s: float
     breached_after_s: float | None  # from the surge's start
     recovered_after_s: float | None  # from the surge's end
-    honest_429: float | None
+    honest_429: Interval | None
     returned: int
+    pages: Pages
     notes: tuple[str, ...]
 
     @property
@@ -101,24 +100,45 @@ class SurgeVerdict:
             found.append(
                 f"goodput fell to {self.kept.value:.0%} of the baseline's ({self.kept.low:.0%} to {self.kept.high:.0%})"
             )
+        if self.barren is not None and self.barren.long:
+            found.append(
+                f"no request was good for {self.barren.length_s:.0f} s, from {since(self.barren, self.surge_begin_s)}"
+            )
         found += [
             f"{share.workload_class.value} paid: {share.offered:.0%} of the offer, {share.good:.0%} of the goodput"
+            if share.good < share.offered
+            else f"{share.workload_class.value} was favoured: {share.offered:.0%} of the offer, {share.good:.0%} of the goodput"
             for share in self.classes
-            if not share.fair
+            if share.good is not None and not share.fair
         ]
         if self.recovered_after_s is None:
             found.append("it did not recover before the run's end")
-        if self.honest_429 is not None and self.honest_429 < HONEST_SHARE:
-            found.append(f"only {self.honest_429:.0%} of those who came back after Retry-After were admitted")
+        if self.honest_429 is not None and self.honest_429.value < HONEST_SHARE:
+            found.append(
+                f"only {self.honest_429.value:.0%} of those who came back after Retry-After were admitted"
+            )
         return tuple(found)
 
 
-def judge(shots: Sequence[Shot], begin_s: float, end_s: float, run_s: float, rng: Generator) -> SurgeVerdict:
+def since(barren: Barren, surge_begin_s: float) -> str:
+    """Where it began, in words."""
+    late_s = barren.begin_s - surge_begin_s
+    return f"{abs(late_s):.0f} s {'after' if late_s >= 0 else 'before'} the surge began"
+
+
+def judge(
+    shots: Sequence[Shot],
+    begin_s: float,
+    end_s: float,
+    run_s: float,
+    rng: Generator,
+    pages: Pages = NO_PAGES,
+) -> SurgeVerdict:
     """The verdict on a run whose surge lasted from `begin_s` to `end_s` of `run_s` seconds.
 
     Raises ValueError when a stretch has no request: then there is nothing to judge.
     """
-    first = [shot for shot in shots if not shot.returned]
+    first = sorted((shot for shot in shots if not shot.returned), key=lambda shot: shot.at_s)
     before = [shot for shot in first if shot.at_s < begin_s]
     during = [shot for shot in first if begin_s <= shot.at_s < end_s]
     after = [shot for shot in first if shot.at_s >= end_s]
@@ -126,9 +146,9 @@ def judge(shots: Sequence[Shot], begin_s: float, end_s: float, run_s: float, rng
         if not part:
             raise ValueError(f"the {name} has no request: the run is too short or its rate too low")
     notes: list[str] = []
-    baseline, surge = _blocks(before, 0.0, begin_s), _blocks(during, begin_s, end_s)
-    baseline_goodput = _interval(baseline, _goodput(begin_s), rng)
-    p95 = _interval(baseline, _p95, rng) if any(shot.ttft_s is not None for shot in before) else None
+    baseline, surge = blocks(before, 0.0, begin_s), blocks(during, begin_s, end_s)
+    baseline_goodput = interval(baseline, goodput(begin_s), rng)
+    p95 = interval(baseline, ttft_p95, rng) if any(shot.ttft_s is not None for shot in before) else None
     if p95 is None:
         notes.append("the baseline has no first token: recovery cannot be judged")
     fewest = min(len(baseline), len(surge))
@@ -141,90 +161,27 @@ def judge(shots: Sequence[Shot], begin_s: float, end_s: float, run_s: float, rng
         notes.append("nobody was told to come back later, so the honesty of 429 was not tested")
     return SurgeVerdict(
         baseline_goodput=baseline_goodput,
-        baseline_attainment=_interval(baseline, _attainment, rng),
+        baseline_attainment=interval(baseline, attainment, rng),
         baseline_p95_s=p95,
-        surge_goodput=_interval(surge, _goodput(end_s - begin_s), rng),
-        kept=_ratio(baseline, begin_s, surge, end_s - begin_s, rng),
+        surge_goodput=interval(surge, goodput(end_s - begin_s), rng),
+        kept=ratio(baseline, begin_s, surge, end_s - begin_s, rng),
         classes=_shares(during),
+        barren=_barren(first, run_s),
+        surge_begin_s=begin_s,
         breached_after_s=_breach(during, begin_s, end_s),
         recovered_after_s=None if p95 is None else _recovery(after, end_s, run_s, p95.high),
-        honest_429=sum(shot.completed for shot in returned) / len(returned) if returned else None,
+        honest_429=interval(blocks(returned, 0.0, run_s), admitted_share, rng) if returned else None,
         returned=len(returned),
+        pages=pages,
         notes=tuple(notes),
     )
-
-
-@dataclass(frozen=True, slots=True)
-class Block:
-    """What one block of time adds to any figure."""
-
-    good: int
-    offered: int
-    ttft_s: FloatArray
-
-
-Figure = Callable[[Sequence[Block]], float]
-
-
-def _blocks(shots: Sequence[Shot], begin_s: float, end_s: float) -> list[Block]:
-    count = max(1, round((end_s - begin_s) / BLOCK_S))
-    parts: list[list[Shot]] = [[] for _ in range(count)]
-    for shot in shots:
-        parts[min(count - 1, int((shot.at_s - begin_s) / (end_s - begin_s) * count))].append(shot)
-    return [
-        Block(
-            sum(shot.good for shot in part),
-            len(part),
-            np.array([s.ttft_s for s in part if s.ttft_s is not None]),
-        )
-        for part in parts
-    ]
-
-
-def _draws(blocks: Sequence[Block], rng: Generator) -> list[list[Block]]:
-    chosen = rng.integers(0, len(blocks), size=(REPEATS, len(blocks)))
-    return [[blocks[index] for index in row] for row in chosen.tolist()]
-
-
-def _interval(blocks: Sequence[Block], figure: Figure, rng: Generator) -> Interval:
-    value = figure(blocks)
-    known = [one for one in map(figure, _draws(blocks, rng)) if not np.isnan(one)]
-    return Interval(value, *(float(x) for x in np.percentile(known or [value], [2.5, 97.5])))
-
-
-def _ratio(
-    baseline: Sequence[Block], baseline_s: float, surge: Sequence[Block], surge_s: float, rng: Generator
-) -> Interval:
-    below, above = _goodput(baseline_s), _goodput(surge_s)
-
-    def ratio(before: Sequence[Block], during: Sequence[Block]) -> float:
-        base = below(before)
-        return above(during) / base if base else 0.0
-
-    pairs = zip(_draws(baseline, rng), _draws(surge, rng), strict=True)
-    low, high = np.percentile([ratio(*pair) for pair in pairs], [2.5, 97.5])
-    return Interval(ratio(baseline, surge), float(low), float(high))
-
-
-def _goodput(seconds: float) -> Figure:
-    return lambda blocks: sum(block.good for block in blocks) / seconds
-
-
-def _attainment(blocks: Sequence[Block]) -> float:
-    offered = sum(block.offered for block in blocks)
-    return sum(block.good for block in blocks) / offered if offered else float("nan")
-
-
-def _p95(blocks: Sequence[Block]) -> float:
-    seen = np.concatenate([block.ttft_s for block in blocks]) if blocks else np.array([])
-    return float(np.percentile(seen, 95)) if seen.size else float("nan")
 
 
 def _shares(during: Sequence[Shot]) -> tuple[ClassShare, ...]:
     offered, good = _counts(during), _counts([shot for shot in during if shot.good])
     everyone, winners = sum(offered.values()), sum(good.values())
     return tuple(
-        ClassShare(one, offered[one] / everyone, good.get(one, 0) / winners if winners else 0.0)
+        ClassShare(one, offered[one] / everyone, good.get(one, 0) / winners if winners else None)
         for one in sorted(offered)
     )
 
@@ -236,6 +193,22 @@ def _counts(shots: Sequence[Shot]) -> Mapping[WorkloadClass, int]:
     return counted
 
 
+def _barren(first: Sequence[Shot], run_s: float) -> Barren | None:
+    """From the first of a row of requests that were not good to the next good one, or to the run's end."""
+    rows: list[Barren] = []
+    begin_s, count = 0.0, 0
+    for shot in first:
+        if not shot.good:
+            begin_s = shot.at_s if not count else begin_s
+            count += 1
+        elif count:
+            rows.append(Barren(begin_s, shot.at_s - begin_s, count))
+            count = 0
+    if count:
+        rows.append(Barren(begin_s, run_s - begin_s, count))
+    return max(rows, key=lambda row: row.length_s, default=None)
+
+
 def _breach(during: Sequence[Shot], begin_s: float, end_s: float) -> float | None:
     """End of the first window whose attainment is under the objective; None when there is none."""
     for start, window in _windows(during, begin_s, end_s):
@@ -245,10 +218,16 @@ def _breach(during: Sequence[Shot], begin_s: float, end_s: float) -> float | Non
 
 
 def _recovery(after: Sequence[Shot], end_s: float, run_s: float, bound_s: float) -> float | None:
-    """End of the first window after the surge in which every request was answered and P95 TTFT is under the bound."""
+    """End of the first window after the surge whose P95 TTFT is under the bound.
+
+    Over all who came in it: who did not get a whole answer waited for ever, or a service that sheds would be well at once.
+    """
     for start, window in _windows(after, end_s, run_s):
-        seen = [shot.ttft_s for shot in window if shot.ttft_s is not None]
-        if seen and all(shot.completed for shot in window) and percentile(seen, 0.95) <= bound_s:
+        waits = sorted(
+            shot.ttft_s if shot.completed and shot.ttft_s is not None else math.inf for shot in window
+        )
+        # The 95th of a hundred, not interpolated: infinity has no neighbour.
+        if waits and waits[math.ceil(0.95 * len(waits)) - 1] <= bound_s:
             return start + WINDOW_S - end_s
     return None
 

@@ -1,6 +1,7 @@
 """From a surge's recorded samples to its verdict, and the verdict as text and JSON."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,11 @@ from toolkit.core.seed import Seeds
 from toolkit.core.slo import Slo
 from workloads.profile import Profile
 from workloads.record import LoadSample
+from workloads.scrape import HISTORY
 from workloads.shape import Stretch, phases_s, scaled
-from workloads.surge import Interval, Shot, SurgeVerdict, judge
+from workloads.surge import HONEST_SHARE, SurgeVerdict, judge, since
+from workloads.surge_figures import Interval, Shot
+from workloads.surge_pages import Pages, Peak, read_pages
 
 PHASES = ("baseline", "surge", "recovery")
 
@@ -40,6 +44,8 @@ def shots(samples: Sequence[LoadSample], slos: Mapping[SloClass, Slo]) -> list[S
             completed=sample.completed,
             ttft_s=sample.ttft_scheduled_s,
             code=sample.code,
+            returned=not sample.first,
+            admitted=sample.admitted,
         )
         for sample in samples
     ]
@@ -57,13 +63,22 @@ def verdict_of(folder: Path, profile: Profile) -> SurgeVerdict:
             surge.end_s,
             last.end_s,
             Seeds(profile.seed).rng("surge.bootstrap"),
+            pages_of(folder, samples, surge),
         )
     except ValueError as error:
         raise UsageFault(f"{folder}: cannot be judged: {error}.") from error
 
 
+def pages_of(folder: Path, samples: Sequence[LoadSample], surge: Stretch) -> Pages:
+    """What the run's metrics.jsonl says of its surge."""
+    history = folder / f"{HISTORY}.jsonl"
+    offered = [sample.intended_s for sample in samples if sample.first]
+    return read_pages(read(history) if history.is_file() else (), offered, surge.begin_s, surge.end_s)
+
+
 def to_dict(verdict: SurgeVerdict) -> dict[str, Any]:
     """Plain JSON types under stable keys."""
+    pages = verdict.pages
     return {
         "passed": not verdict.failures,
         "failures": list(verdict.failures),
@@ -86,9 +101,13 @@ def to_dict(verdict: SurgeVerdict) -> dict[str, Any]:
                 }
                 for share in verdict.classes
             ],
-            "honest_429": verdict.honest_429,
+            "honest_429": verdict.honest_429.to_dict() if verdict.honest_429 else None,
             "returned": verdict.returned,
         },
+        "longest_without_good": asdict(verdict.barren) if verdict.barren else None,
+        "largest_queue": _peak(verdict.pages.queue),
+        "retry_amplification": asdict(pages.amplification) if pages.amplification else None,
+        "not_measurable": dict(pages.why),
         "recovered_after_s": verdict.recovered_after_s,
     }
 
@@ -104,12 +123,54 @@ def render(verdict: SurgeVerdict, peak: float) -> str:
         f"  recovered   {_after(verdict.recovered_after_s, 'the surge ended', 'not before the run ended')}",
     ]
     lines += [
-        f"  {share.workload_class.value:<18}{share.offered:>5.0%} of the offer, {share.good:>5.0%} of the goodput"
+        f"  {share.workload_class.value:<18}{share.offered:>5.0%} of the offer, "
+        + ("nothing at all was good" if share.good is None else f"{share.good:>5.0%} of the goodput")
         for share in verdict.classes
     ]
+    lines += [f"  {name:<12}{text}" for name, text in _under_load(verdict)]
     lines += [f"  note: {note}" for note in verdict.notes]
     lines += [f"FAILED: {failure}" for failure in verdict.failures] or ["PASSED"]
     return "\n".join(lines)
+
+
+def _under_load(verdict: SurgeVerdict) -> list[tuple[str, str]]:
+    """What became of those who waited, were sent away, or were tried again."""
+    barren, pages, honest = verdict.barren, verdict.pages, verdict.honest_429
+    tried = pages.amplification
+    return [
+        (
+            "barren",
+            "every request was good"
+            if barren is None
+            else f"at most {barren.length_s:.0f} s without a good request ({barren.requests} came), from "
+            + since(barren, verdict.surge_begin_s),
+        ),
+        (
+            "came back",
+            "nobody"
+            if honest is None
+            else f"{verdict.returned} after their Retry-After, {_span(honest, percent=True)} of them admitted "
+            f"(at least {HONEST_SHARE:.0%} is honest)",
+        ),
+        ("queue", _told(pages.queue, pages.why.get("queue", ""), "waiting at most")),
+        (
+            "attempts",
+            f"not measurable: {pages.why.get('amplification', '')}"
+            if tried is None
+            else f"{tried.surge:.2f} per request offered under the surge, {tried.baseline:.2f} before ({tried.counted})",
+        ),
+    ]
+
+
+def _told(peak: Peak | None, why: str, what: str) -> str:
+    if peak is None:
+        return f"not measurable: {why}"
+    where = ", ".join(f"{source} {count}" for source, count in peak.where)
+    return f"{peak.count} {what}, at {peak.at_s:.0f} s" + (f" ({where})" if where else "")
+
+
+def _peak(peak: Peak | None) -> dict[str, Any] | None:
+    return None if peak is None else {"count": peak.count, "at_s": peak.at_s, "where": dict(peak.where)}
 
 
 def _span(interval: Interval, unit: str = "", percent: bool = False) -> str:

@@ -40,11 +40,12 @@ class Script:
     pause_s: float = 0.0
     cut: bool = False
     hang: bool = False
+    headers: tuple[tuple[str, str], ...] = ()
 
     @classmethod
-    def error(cls, status: int, code: str) -> "Script":
+    def error(cls, status: int, code: str, headers: tuple[tuple[str, str], ...] = ()) -> "Script":
         body = json.dumps({"error": {"message": f"no: {code}", "code": code}}).encode()
-        return cls([body], status, "application/json")
+        return cls([body], status, "application/json", headers=headers)
 
 
 class ChatServer:
@@ -84,6 +85,7 @@ class ChatServer:
 
     async def _answer(self, writer: asyncio.StreamWriter, script: Script) -> bool:
         head = f"HTTP/1.1 {script.status} X\r\ncontent-type: {script.content_type}\r\nx-request-id: r1\r\n"
+        head += "".join(f"{name}: {value}\r\n" for name, value in script.headers)
         writer.write(head.encode() + b"transfer-encoding: chunked\r\n\r\n")
         for piece in script.pieces:
             await asyncio.sleep(script.pause_s)

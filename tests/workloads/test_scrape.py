@@ -129,6 +129,6 @@ def test_a_run_keeps_its_metrics_on_the_time_axis_of_its_samples(chat_server, sc
 
 
 def test_every_name_is_a_metric_that_somebody_exports():
-    """The list is short, without repeats, and of the gateway, SGLang or the process."""
+    """The list is short, without repeats, and of the gateway, SGLang, its routers or the process."""
     assert len(set(NAMES)) == len(NAMES) < 30
-    assert all(name.startswith(("toolkit_", "sglang:", "process_")) for name in NAMES)
+    assert all(name.startswith(("toolkit_", "sglang:", "smg_", "process_")) for name in NAMES)

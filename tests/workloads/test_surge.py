@@ -6,7 +6,9 @@ import pytest
 from toolkit.core.errors import UsageFault
 from toolkit.core.sample import WorkloadClass
 from workloads.profile import load_profile
-from workloads.surge import Shot, judge
+from workloads.surge import judge
+from workloads.surge_figures import Shot
+from workloads.surge_pages import Amplification, Pages, Peak
 from workloads.surge_report import render, surge_profile, to_dict
 
 TEXT, MANY = WorkloadClass.TEXT_ONLY, WorkloadClass.MULTI_IMAGE_LONG
@@ -80,13 +82,112 @@ def test_a_service_that_stays_slow_has_not_recovered():
     assert "it did not recover before the run's end" in verdict.failures
 
 
+def coming_back(admitted_share, count=40):
+    refused = round(count * (1 - admitted_share))
+    return [
+        Shot(BEGIN + n, TEXT, n >= refused, n >= refused, 0.2, returned=True, admitted=n >= refused)
+        for n in range(count)
+    ]
+
+
 def test_a_retry_after_that_sends_people_into_the_wall_is_told():
     """Half of those who came back in time were refused again."""
-    returned = [Shot(BEGIN + n, TEXT, n % 2 == 0, n % 2 == 0, 0.2, returned=True) for n in range(40)]
-    verdict = run(good_in_surge=0.5, returned=returned)
+    verdict = run(good_in_surge=0.5, returned=coming_back(0.5))
 
-    assert verdict.honest_429 == 0.5
+    assert verdict.honest_429.value == 0.5
+    assert verdict.honest_429.low <= 0.5 <= verdict.honest_429.high
     assert "only 50% of those who came back" in verdict.failures[0]
+
+
+def test_a_retry_after_that_is_kept_is_honest():
+    """Four of five are enough; what became of them afterwards is another matter."""
+    verdict = run(good_in_surge=0.5, returned=coming_back(0.8))
+
+    assert verdict.failures == ()
+    assert verdict.returned == 40
+    assert "40 after their Retry-After, 80%" in render(verdict, 5.0)
+
+
+def test_who_comes_back_adds_nothing_to_the_offer():
+    """Forty returns, all good, and every other figure is as if there were none."""
+    without, with_them = run(good_in_surge=0.5), run(good_in_surge=0.5, returned=coming_back(1.0))
+
+    assert with_them.kept == without.kept
+    assert with_them.classes == without.classes
+    assert with_them.recovered_after_s == without.recovered_after_s
+    assert with_them.barren == without.barren
+
+
+def test_a_time_in_which_nothing_was_good_is_said_plainly():
+    """From 12 s into the surge to 31 s after it: 119 s for nobody."""
+    shots = [Shot(float(at), TEXT, not 212 <= at < 331, not 212 <= at < 331, 0.2) for at in range(int(RUN))]
+    verdict = judge(shots, BEGIN, END, RUN, np.random.default_rng(1))
+
+    assert (verdict.barren.begin_s, verdict.barren.length_s, verdict.barren.requests) == (212.0, 119.0, 119)
+    assert "no request was good for 119 s, from 12 s after the surge began" in verdict.failures
+    assert to_dict(verdict)["longest_without_good"]["length_s"] == 119.0
+    assert "at most 119 s without a good request (119 came)" in render(verdict, 5.0)
+
+
+def test_a_barren_time_reaches_to_the_end_of_the_run():
+    """Nothing good after the surge began: 300 s of it; and no class is said to have paid for another."""
+    shots = [Shot(float(at), TEXT if at % 2 else MANY, at < 200, at < 200, 0.2) for at in range(int(RUN))]
+    verdict = judge(shots, BEGIN, END, RUN, np.random.default_rng(1))
+
+    assert "no request was good for 300 s, from 0 s after the surge began" in verdict.failures
+    assert not [failure for failure in verdict.failures if "paid" in failure or "favoured" in failure]
+    assert "nothing at all was good" in render(verdict, 5.0)
+
+
+def test_a_few_bad_ones_in_a_row_are_no_barren_time():
+    """Nine in 9 s, or three in a minute in which only those came."""
+    dense = [Shot(float(at), TEXT, not 210 <= at < 219, True, 0.2) for at in range(int(RUN))]
+    sparse = [Shot(float(at), TEXT, not 205 <= at < 260, True, 0.2) for at in range(0, int(RUN), 20)]
+
+    for shots in (dense, sparse):
+        verdict = judge(shots, BEGIN, END, RUN, np.random.default_rng(1))
+        assert not verdict.barren.long
+        assert not [failure for failure in verdict.failures if "no request was good" in failure]
+
+
+def test_nineteen_fast_answers_and_one_failure_are_a_p95():
+    """Recovery looks at the 95th of a hundred: a single failure in a window does not hide that the rest is well."""
+    one_bad = [
+        Shot(float(at), TEXT, at % 20 != 0 or at < 300, at % 20 != 0 or at < 300, 0.2) for at in range(500)
+    ]
+    four_bad = [
+        Shot(float(at), TEXT, at % 5 != 0 or at < 300, at % 5 != 0 or at < 300, 0.2) for at in range(500)
+    ]
+
+    assert judge(one_bad, BEGIN, END, RUN, np.random.default_rng(1)).recovered_after_s == 20.0
+    assert judge(four_bad, BEGIN, END, RUN, np.random.default_rng(1)).recovered_after_s is None
+
+
+def test_what_the_pages_say_stands_in_the_verdict():
+    """Queue and attempts, or why there are none; nothing is passed or failed by them."""
+    measured = Pages(
+        Peak(131, 215.0, (("decode-0", 120), ("target", 11))),
+        Amplification(1.0, 3.4, "requests that reached the engines"),
+        {},
+    )
+    shots = [Shot(float(at), TEXT, True, True, 0.2) for at in range(500)]
+    rng = np.random.default_rng
+    with_pages = judge(shots, BEGIN, END, RUN, rng(1), measured)
+    without = judge(shots, BEGIN, END, RUN, rng(1))
+
+    text, document = render(with_pages, 5.0), to_dict(with_pages)
+    assert "131 waiting at most, at 215 s (decode-0 120, target 11)" in text
+    assert "3.40 per request offered under the surge, 1.00 before (requests that reached the engines)" in text
+    assert document["largest_queue"] == {
+        "count": 131,
+        "at_s": 215.0,
+        "where": {"decode-0": 120, "target": 11},
+    }
+    assert document["retry_amplification"]["surge"] == 3.4
+    assert render(without, 5.0).count("not measurable: no page of /metrics was kept") == 2
+    assert to_dict(without)["retry_amplification"] is None
+    assert set(to_dict(without)["not_measurable"]) == {"queue", "amplification"}
+    assert with_pages.failures == without.failures == ()
 
 
 def test_a_peak_set_too_high_is_the_first_thing_told():

@@ -21,9 +21,12 @@ def surge(
     seed: Annotated[int | None, typer.Option(help="Seed of every draw, instead of the profile's.")] = None,
     out: Annotated[Path | None, typer.Option(help="Run folder. Default: runs/surge-DATE-TIME.")] = None,
     api_key: Annotated[str, typer.Option(envvar="TOOLKIT_API_KEY", help="Key for the target.")] = "",
+    scrape: Annotated[list[str] | None, typer.Option("--scrape", help="Another /metrics to keep beside the samples, as each engine's where the target is a router; repeatable.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print the verdict as JSON.")] = False,
 ) -> None:  # fmt: skip
     """Double the peak at once and judge what became of the service: goodput kept, who paid, time to recover.
+
+    Clients that are told to come back later (429 or 503 with Retry-After) do, once: the verdict says how many were admitted.
 
     Exit codes: 0 survived, 1 not, 2 wrong usage, 3 nothing to load, 130 interrupted (then there is no verdict).
 
@@ -41,7 +44,15 @@ def surge(
         peak = _known_peak(loaded.name, profile, target)
     chosen = surge_profile(loaded, peak, time_scale)
     folder = out or RUNS / f"surge-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
-    result = run_bench(chosen, target, folder, model, api_key, None, Scraping(runs_dir=RUNS))
+    result = run_bench(
+        chosen,
+        target,
+        folder,
+        model,
+        api_key,
+        None,
+        Scraping(urls=tuple(scrape or ()), runs_dir=RUNS),
+    )
     if result.summary.interrupted:
         typer.echo(f"interrupted: no verdict; what was recorded is in {folder}", err=True)
         raise typer.Exit(INTERRUPTED)

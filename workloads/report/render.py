@@ -10,8 +10,8 @@ from workloads.report.summary import Generator, Group, Summary
 from workloads.scrape import Level
 
 REPORT_VERSION = 1
-BLOCKED = "image_url_blocked"  # the gateway's code for a host that it may not fetch from
 STAND_IN = "simulated"  # the model name of stand-in engines
+BLOCKED = "image_url_blocked"  # the gateway's code for a host that it may not fetch from
 LEVEL_COLUMNS = ("source", "requests or share", "mean", "max", "pages")
 
 MEASURES = (
@@ -49,9 +49,9 @@ class RunFacts:
     rate: float
     started_at: float  # Unix seconds
     toolkit_version: str
+    concurrency: int = 0  # of a closed loop
     offer: str = ""  # what was offered in words, where arrival and rate do not say it all
     images_url: str = ""  # of the server that images were fetched from
-    concurrency: int = 0  # of a closed loop
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +82,7 @@ def to_json(facts: RunFacts, summary: Summary, beside: Beside = NOTHING) -> dict
         },
         "total": _group_json(summary.total),
         "classes": {group.name: _group_json(group) for group in summary.groups},
+        "returned": asdict(summary.returned),
         "levels": [asdict(level) for level in beside.levels],
     }
 
@@ -148,6 +149,11 @@ def remarks(facts: RunFacts, summary: Summary, beside: Beside = NOTHING) -> list
         f"goodput {summary.total.goodput:.2f}/s of {offered:.2f}/s offered, "
         f"{summary.total.goodput_sent:.2f}/s counted from the send ({_asked(facts)})"
     )
+    if (returned := summary.returned).came_back:
+        lines.append(
+            f"came back: {returned.came_back}, admitted {returned.admitted}, within their SLO from then {returned.good}; "
+            "counted nowhere else"
+        )
     return [*_computed(facts), *lines, verdict(summary.generator), describe(beside.self_check)]
 
 

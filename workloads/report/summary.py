@@ -80,8 +80,17 @@ class Generator:
 
 
 @dataclass(frozen=True, slots=True)
+class Returned:
+    """Attempts after the first, which are counted nowhere else. admitted: taken, not refused again. good: kept the SLO."""
+
+    came_back: int
+    admitted: int
+    good: int
+
+
+@dataclass(frozen=True, slots=True)
 class Summary:
-    """window_s: the offered window. measured_s: from the start to the last answer."""
+    """Of first attempts. window_s: the offered window. measured_s: from the start to the last answer."""
 
     window_s: float
     measured_s: float
@@ -89,6 +98,7 @@ class Summary:
     groups: tuple[Group, ...]
     total: Group
     generator: Generator
+    returned: Returned
 
     @property
     def every(self) -> tuple[Group, ...]:
@@ -104,7 +114,13 @@ def summarise(
     interrupted: bool,
     cpu_share: float,
 ) -> Summary:
-    """cpu_share: CPU seconds of this process per second of the run (1 is one core)."""
+    """cpu_share: CPU seconds of this process per second of the run (1 is one core).
+
+    A client that comes back is no offer more, and the wait it was told is not the server's: offer, percentiles and goodput
+    are those of first attempts.
+    """
+    again = [sample for sample in samples if not sample.first]
+    samples = [sample for sample in samples if sample.first]
     window_s, measured_s = max(window_s, 1e-9), max(measured_s, window_s, 1e-9)
     present = [name for name in WorkloadClass if any(s.workload_class is name for s in samples)]
     groups = tuple(
@@ -113,7 +129,10 @@ def summarise(
     )
     total = _group("all", samples, slos, window_s, measured_s)
     generator = _generator(samples, slos, window_s, cpu_share)
-    return Summary(window_s, measured_s, interrupted, groups, total, generator)
+    returned = Returned(
+        len(again), sum(sample.admitted for sample in again), sum(good(sample, slos) for sample in again)
+    )
+    return Summary(window_s, measured_s, interrupted, groups, total, generator, returned)
 
 
 def good(sample: LoadSample, slos: Mapping[SloClass, Slo]) -> bool:
