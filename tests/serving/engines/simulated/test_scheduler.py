@@ -425,3 +425,18 @@ def test_transfers_under_way_together_share_the_link() -> None:
 
     assert second == pytest.approx(began + 2 * alone_s)
     assert first > began + alone_s * 1.2
+
+
+def test_a_frozen_scheduler_hears_its_peer_when_it_thaws() -> None:
+    """A withdrawal ends nothing meanwhile."""
+    engine = Scheduler("prefill", CPU_TINY, LIMITS, 0.0)
+    engine.pause("in_place", 0.0)
+    engine.submit(job("a"), 0.0)
+    engine.paired(1, "decode:1", 0.0)
+    engine.set_faults(faulty(freeze=True), 0.1)
+    engine.withdrawn(1, 0.2)
+    silent = engine.take_effects() == [] and engine.live == 1
+    engine.set_faults(faulty(), 1.0)
+
+    assert silent
+    assert isinstance(engine.take_effects()[-1], Failed) and engine.live == 0
