@@ -11,12 +11,12 @@ from typing import Annotated
 
 import typer
 
-from toolkit.cli import bench, config, peak, request, serve, surge, transfer, version, workload
+from toolkit.cli import bench, config, doctor, peak, request, serve, surge, transfer, version, workload
 from toolkit.cli.console import INTERRUPTED, complain, exit_code
 from toolkit.core.errors import EnvironmentFault, ToolkitError
 
 PACKAGES = ("toolkit", "serving", "workloads", "dashboards", "runbooks")
-COMMANDS = (serve.serve, request.request, peak.peak, surge.surge, version.version)
+COMMANDS = (serve.serve, doctor.doctor, request.request, peak.peak, surge.surge, version.version)
 
 app = typer.Typer(
     name="toolkit",
