@@ -135,7 +135,12 @@ def test_a_record_is_an_entry_for_the_answer_and_one_for_its_first_token():
     chat, ttft = entries(sample.to_dict())
     (failed,) = entries(refused.to_dict())
 
-    assert (chat.request_type, chat.name, chat.response_time, chat.exception) == (CHAT, "high_res", 2000, None)
+    assert (chat.request_type, chat.name, chat.response_time, chat.exception) == (
+        CHAT,
+        "high_res",
+        2000,
+        None,
+    )
     assert (ttft.request_type, ttft.name, ttft.response_time) == (TTFT, "high_res", 1000)
     assert (failed.request_type, failed.name, failed.response_time) == (CHAT, "text_only", 250)
     assert str(failed.exception) == "refused: queue_full"

@@ -20,7 +20,6 @@ from workloads.answer import StreamedAnswer, error_ending
 from workloads.locust.entries import CHAT, TTFT, RequestFailed
 
 ITL = "ITL"
-MAX_ERROR_BYTES = 65_536
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +87,7 @@ class LlmUser(FastHttpUser):
             if raw is None:
                 code, message = "connect_failed", str(getattr(response, "error", None))
             elif status != 200:
-                ending = error_ending(_json(raw.read(MAX_ERROR_BYTES)), f"http_{status}")
+                ending = error_ending(_json(response.content), f"http_{status}")
                 code, message = ending.code, ending.message
             else:
                 self._read(raw, answer)
@@ -132,8 +131,8 @@ class LlmUser(FastHttpUser):
         )
 
 
-def _json(body: bytes) -> Any:
+def _json(body: bytes | None) -> Any:
     try:
-        return orjson.loads(body)
+        return orjson.loads(body or b"null")
     except ValueError:
         return None
