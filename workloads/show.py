@@ -59,7 +59,8 @@ class Description:
 
     gap_cv: of the gaps between arrivals (1: Poisson). dispersion: variance over mean of the arrivals per second.
     rank_correlation: Spearman's, over requests with images. repeated_images: share of images whose bytes came before.
-    slices: arrivals in each twentieth of the window.
+    slices: arrivals in each twentieth of the window. arrivals: what is offered, in words. images_url: of the server that
+    images are fetched from.
     """
 
     name: str
@@ -74,19 +75,38 @@ class Description:
     repeated_images: float
     conversations: int
     slices: tuple[int, ...]
+    arrivals: str = ""
+    images_url: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON types, stable keys; what is not known is null."""
         plain: dict[str, Any] = _known(asdict(self))
+        for table, group in zip(plain["groups"], self.groups, strict=True):
+            table["per_second"] = self.per_second(group)
         return plain
 
     @property
     def everything(self) -> Group:
         return self.groups[0]
 
+    def per_second(self, group: Group) -> dict[str, float]:
+        """Expected rates of a group over the window: requests, images, prompt tokens, output tokens at most.
 
-def describe(plan: Plan) -> Description:
-    """Raises ValueError for a plan without requests."""
+        Of a closed loop nothing is expected: its rate is the server's.
+        """
+        if self.concurrency:
+            return {}
+        count = group.requests / self.duration_s
+        return {
+            "requests": count,
+            "images": count * group.images.mean,
+            "prompt tokens": count * group.prompt_tokens.mean,
+            "output tokens": count * group.max_tokens.mean,
+        }
+
+
+def describe(plan: Plan, arrivals: str = "") -> Description:
+    """arrivals: what is offered, in words. Raises ValueError for a plan without requests."""
     if not plan.requests:
         raise ValueError("a plan without requests has no numbers")
     rows = list(_rows(plan))
@@ -113,6 +133,8 @@ def describe(plan: Plan) -> Description:
         repeated_images=1 - len(set(images)) / len(images) if images else 0.0,
         conversations=len({r.conversation for r in plan.requests if r.conversation}),
         slices=tuple(slices[number] for number in range(SLICES)),
+        arrivals=arrivals,
+        images_url=plan.images_url,
     )
 
 

@@ -68,6 +68,10 @@ async def _get(client: "HttpClient", url: str, headers: Sequence[tuple[str, str]
     except ValueError as error:
         raise UsageFault(str(error)) from error
     except TransportError as error:
+        if "certificate verify failed" in str(error):
+            raise EnvironmentFault(
+                f"{url}: nobody vouches for its certificate ({error}). Name a file with its authority's in SSL_CERT_FILE."
+            ) from error
         raise EnvironmentFault(
             f"nothing answers at {url} ({error}). Start the service with `make serve` or name another with --url; without it, "
             "the newest service of ./runs in this folder is meant, else port 8000."

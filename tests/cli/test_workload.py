@@ -4,6 +4,7 @@ import json
 from math import nan
 
 import pytest
+from PIL import Image
 from typer.testing import CliRunner
 
 from toolkit.cli.workload import app
@@ -34,6 +35,56 @@ def test_show_prints_every_class():
     assert "variance of token lengths over text-only's" in result.stdout
 
 
+@pytest.mark.parametrize(
+    ("name", "offered"),
+    [
+        ("smoke", "poisson arrivals at 1/s"),
+        ("text-only", "poisson arrivals at 4/s"),
+        ("mixed", "gamma arrivals at 4/s"),
+        ("surge", "phases 80/200/80 % of a peak of 1.5/s"),
+        ("soak", "poisson arrivals at 1/s"),
+    ],
+)
+def test_every_built_in_profile_says_what_it_offers(name, offered):
+    """Its arrivals, what each class is promised, and how many requests, images and tokens to expect in a second."""
+    result = CliRunner(env={"COLUMNS": "120"}).invoke(app, ["show", name])
+
+    assert result.exit_code == 0
+    assert offered in result.stdout
+    for row in ("SLO class", "requests/s", "images/s", "prompt tokens/s", "output tokens/s"):
+        assert row in result.stdout
+
+
+def test_images_by_url_are_shown_with_the_setting_that_lets_them_in(tmp_path):
+    """A gateway fetches from no loopback server unless it is told to."""
+    path = tmp_path / "url.toml"
+    path.write_text(
+        'name = "u"\norigin = "url"\nimage_server = { port = 9123 }\n[classes.image_short]\nweight = 1\n'
+        "images = { min = 1, max = 1 }\nsizes = [[64, 48]]\n"
+    )
+
+    shown = CliRunner().invoke(app, ["show", str(path)]).stdout
+
+    assert "--set 'access.allowed_hosts=[\"127.0.0.1:9123\"]'" in shown
+
+
+def test_a_profile_chooses_its_pictures(tmp_path):
+    """Pages alone for one class, the files of a folder for another."""
+    Image.new("RGB", (60, 40), "red").save(tmp_path / "mine.png")
+    path = tmp_path / "mine.toml"
+    path.write_text(
+        'name = "p"\n[classes.image_short]\nweight = 1\nimages = { min = 1, max = 1 }\nsizes = [[64, 48]]\n'
+        "photo_share = 0.0\npage_share = 1.0\n[classes.multi_image_long]\nweight = 1\n"
+        f'images = {{ min = 2, max = 2 }}\nfolder = "{tmp_path}"\n'
+    )
+
+    plan = compose(load_profile(str(path)))
+
+    assert {
+        (request.workload_class.value, image.source) for request in plan.requests for image in request.images
+    } == {("image_short", "page"), ("multi_image_long", "file")}
+
+
 def test_show_as_json_is_the_description():
     """Stable keys: counts that add up, and the ratio that mixed is built for."""
     shown = json.loads(CliRunner().invoke(app, ["show", "mixed", "--duration", "120", "--json"]).stdout)
@@ -46,6 +97,7 @@ def test_show_as_json_is_the_description():
         "high_res",
     ]
     assert sum(group["requests"] for group in classes) == everything["requests"] == sum(shown["slices"])
+    assert everything["per_second"]["requests"] == pytest.approx(everything["requests"] / 120)
     assert sum(everything["bins"].values()) == everything["requests"]
     assert shown["variance_over_text_only"]["prompt_tokens"] >= 10
     assert shown["variance_over_text_only"]["text_tokens"] >= 10

@@ -32,14 +32,16 @@ def show(
     """
     from toolkit.core.errors import UsageFault
     from workloads.compose import compose
+    from workloads.offer import offer_of
     from workloads.profile import load_profile
     from workloads.show import describe
 
     asked = {"rate": rate, "duration_s": duration, "seed": seed}
-    plan = compose(load_profile(profile, {key: value for key, value in asked.items() if value is not None}))
+    chosen = load_profile(profile, {key: value for key, value in asked.items() if value is not None})
+    plan = compose(chosen)
     if not plan.requests:
         raise UsageFault("the plan has no request: ask for a higher rate or a longer duration.")
-    shown, reference = describe(plan), describe(compose(load_profile(REFERENCE)))
+    shown, reference = describe(plan, offer_of(chosen, plan)), describe(compose(load_profile(REFERENCE)))
     ratios = {
         "prompt_tokens": _ratio(shown.everything.prompt_tokens, reference.everything.prompt_tokens),
         "text_tokens": _ratio(shown.everything.text_tokens, reference.everything.text_tokens),
@@ -83,9 +85,10 @@ def _print(shown: "Description", ratios: dict[str, float]) -> None:
     from rich.table import Table
 
     screen = console()
-    how = f"closed loop of {shown.concurrency}" if shown.concurrency else f"{shown.rate:.2f} requests/s"
     total = shown.everything
-    lines = [f"{shown.name}: {total.requests} requests in {shown.duration_s:g} s, {how}, seed {shown.seed}"]
+    lines = [
+        f"{shown.name}: {total.requests} requests in {shown.duration_s:g} s, {shown.arrivals}, seed {shown.seed}"
+    ]
     if not shown.concurrency:
         lines.append(
             f"gaps between arrivals vary by {shown.gap_cv:.2f} of their mean (Poisson: 1); "
@@ -98,6 +101,11 @@ def _print(shown: "Description", ratios: dict[str, float]) -> None:
         table.add_column(group.name, justify="right")
     for name, *cells in zip(ROWS, *(_cells(group) for group in shown.groups), strict=True):
         table.add_row(name, *cells)
+    expected = [shown.per_second(group) for group in shown.groups]
+    for name in expected[0]:
+        table.add_row(
+            f"{name}/s", *(f"{rates[name]:.{0 if rates[name] >= 100 else 2}f}" for rates in expected)
+        )
     screen.print(table)
     _histogram("prompt tokens", {f"{low}-{2 * low - 1}": n for low, n in total.bins.items()})
     if not shown.concurrency:
@@ -151,4 +159,9 @@ def _remarks(shown: "Description", ratios: dict[str, float]) -> list[str]:
         lines.append(f"images whose bytes came before: {shown.repeated_images:.1%}")
     if shown.conversations:
         lines.append(f"conversations: {shown.conversations}")
+    if shown.images_url:
+        host = shown.images_url.partition("://")[2]
+        lines.append(
+            f"images are fetched from {host}: start the gateway with --set 'access.allowed_hosts=[\"{host}\"]'"
+        )
     return lines
