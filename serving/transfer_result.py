@@ -91,12 +91,13 @@ class KvTime:
 
 
 def kv_time(shape: KvShape, cells: Sequence[Measured]) -> KvTime:
-    """The best rate that was measured, and no less than the shortest P50: a small cache is one short transfer.
+    """The best rate that was measured, and no less than the shortest P50 of what is no larger than the cache.
 
     A floor: SGLang's scheduler takes its turns between the blocks, and other transfers share the wire.
     """
     rate = max(cell.bytes_per_s for cell in cells)
-    seconds = max(shape.bytes / rate, min(cell.p50.estimate for cell in cells))
+    no_larger = [cell.p50.estimate for cell in cells if cell.size_bytes * cell.batch <= shape.bytes]
+    seconds = max(shape.bytes / rate, min(no_larger, default=0.0))
     return KvTime(shape, seconds, tuple(seconds <= edge for edge in EDGES_S))
 
 

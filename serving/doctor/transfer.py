@@ -11,12 +11,12 @@ from serving.transfer_result import GB, TYPICAL, kv_time
 from serving.transfer_run import ib_devices, run
 from toolkit.core.errors import ToolkitError
 
-SECONDS = 0.3
+SECONDS = 0.25
 
 
 def short(python: str, limit_s: float) -> Transfer:
-    """1 MiB and 16 MiB for a third of a second each, in all at most `limit_s`; an error in words where that fails."""
-    asked = plan("1M,16M", "1", "auto", ib_devices(), seconds=SECONDS, buffer_bytes=64 << 20, stall_s=2.0)
+    """1 MiB and 16 MiB for a quarter of a second each, in all at most `limit_s`; an error in words where that fails."""
+    asked = plan("1M,16M", "1", "auto", ib_devices(), seconds=SECONDS, buffer_bytes=32 << 20, stall_s=2.0)
 
     async def limited(folder: Path) -> Transfer:
         async with asyncio.timeout(limit_s):

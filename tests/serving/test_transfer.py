@@ -147,9 +147,11 @@ def test_whether_a_requests_cache_passes_in_time_is_told_at_the_best_rate(gb_per
 
 
 def test_a_small_cache_takes_no_less_than_the_shortest_transfer():
-    shape = KvShape("one token", 1, 1, 1, 1, 1)
+    """The shortest that is no larger than it: a large block's time says nothing of a small cache."""
+    small, large = Measured.of(event(size_bytes=4096)), Measured.of(event(latencies_s=[0.5] * 200))
 
-    assert kv_time(shape, (Measured.of(event()),)).seconds == 0.001
+    assert kv_time(KvShape("some", 1, 1, 1, 1, 4096), (small, large)).seconds == 0.001
+    assert kv_time(KvShape("one token", 1, 1, 1, 1, 1), (small, large)).seconds < 1e-6
 
 
 def test_the_report_says_what_was_not_run_that_the_machine_was_busy_and_every_setting():
