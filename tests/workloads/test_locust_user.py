@@ -6,6 +6,7 @@ import statistics
 import subprocess
 import sys
 import urllib.request
+from pathlib import Path
 
 import pytest
 
@@ -136,6 +137,43 @@ def test_a_server_that_fails_is_an_entry_and_no_exception(chat_server, scripts, 
     failures = [failure for kind, _, _, failure in found["told"] if kind == "CHAT"]
     assert found["codes"] == [code, None]
     assert failures == [code, "None"]
+
+
+def test_the_locustfile_of_the_readme_runs(tmp_path):
+    """As it stands there, by locust's own command: its requests are in locust's statistics."""
+    page = (Path(__file__).parents[2] / "README.md").read_text()
+    locustfile = tmp_path / "locustfile.py"
+    locustfile.write_text(page.partition("```python\n")[2].partition("```")[0])
+
+    with FixedServer(Schedule(ttft_s=0.02, itl_s=0.001, events=5)) as server:
+        done = subprocess.run(
+            [
+                sys.executable,
+                "-m",
+                "locust",
+                "-f",
+                locustfile,
+                "--headless",
+                "--host",
+                server.url,
+                "--users",
+                "2",
+                "--spawn-rate",
+                "2",
+                "--run-time",
+                "3s",
+                "--json",
+                "--only-summary",
+            ],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    assert done.returncode == 0, done.stderr
+    rows = {(row["method"], row["name"]): row["num_requests"] for row in json.loads(done.stdout)}
+    assert rows.keys() == {(kind, "text_only") for kind in ("CHAT", "TTFT", "ITL")}
+    assert rows["CHAT", "text_only"] >= 2
 
 
 def test_nobody_there_is_an_entry_too():
