@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from serving.engines.transfer.agent import DEFAULT_BUFFER
-from toolkit.core.errors import UsageFault
+from toolkit.core.errors import EnvironmentFault, UsageFault
 
 Protocol = Literal["tcp", "rdma"]
 MIN_SIZE = 64  # a block carries its number at both ends
@@ -60,7 +60,7 @@ def plan(
     stall_s: float = 10.0,
     buffer_bytes: int = DEFAULT_BUFFER,
 ) -> Plan:
-    """Raises UsageFault for what cannot be measured."""
+    """Raises UsageFault for what cannot be measured, EnvironmentFault for what cannot be measured here."""
     if not 0.1 <= seconds <= MAX_SECONDS:
         raise UsageFault(f"--seconds-per-size {seconds:g}: from 0.1 to {MAX_SECONDS:g}.")
     if not 1 <= streams <= MAX_STREAMS:
@@ -79,7 +79,7 @@ def plan(
 
 
 def choose_protocol(asked: str, ib_devices: Sequence[str], device: str = "") -> tuple[Protocol, str]:
-    """The protocol and the reason in words. Raises UsageFault."""
+    """The protocol and the reason in words. Raises UsageFault, EnvironmentFault where there is no device."""
     found = ", ".join(ib_devices)
     if asked == "tcp":
         if device:
@@ -87,7 +87,7 @@ def choose_protocol(asked: str, ib_devices: Sequence[str], device: str = "") -> 
         return "tcp", "asked for"
     if asked == "rdma" or (asked == "auto" and (ib_devices or device)):
         if not ib_devices:
-            raise UsageFault("--protocol rdma: /sys/class/infiniband shows no device here. Use tcp.")
+            raise EnvironmentFault("--protocol rdma: /sys/class/infiniband shows no device here. Use tcp.")
         if unknown := sorted({name.strip() for name in device.split(",") if name.strip()} - set(ib_devices)):
             raise UsageFault(f"--device {', '.join(unknown)}: not here. There are: {found}.")
         return "rdma", "asked for" if asked == "rdma" else f"/sys/class/infiniband has {found}"

@@ -14,7 +14,7 @@ from serving.transfer_plan import (
 from serving.transfer_report import cells, kv_line, milliseconds, remarks, table
 from serving.transfer_result import TYPICAL, KvShape, Measured, Report, kv_time
 from serving.transfer_run import ib_devices
-from toolkit.core.errors import UsageFault
+from toolkit.core.errors import EnvironmentFault, UsageFault
 from toolkit.core.slo import quantile
 
 
@@ -63,7 +63,6 @@ def test_sizes_are_powers_of_1024_each_once_in_their_order():
         ({"streams": 0}, "--streams 0"),
         ({"sizes": "512M"}, "No size fits"),
         ({"protocol": "udp"}, "tcp, rdma or auto"),
-        ({"protocol": "rdma"}, "shows no device"),
         ({"protocol": "tcp", "device": "mlx5_0"}, "--protocol rdma"),
     ],
 )  # fmt: skip
@@ -90,6 +89,8 @@ def test_auto_takes_rdma_where_a_device_is_and_says_why(tmp_path):
     assert choose_protocol("auto", ("mlx5_0",)) == ("rdma", "/sys/class/infiniband has mlx5_0")
     assert choose_protocol("auto", ()) == ("tcp", "/sys/class/infiniband shows no device")
     assert choose_protocol("tcp", ("mlx5_0",))[0] == "tcp"
+    with pytest.raises(EnvironmentFault, match="shows no device here"):
+        choose_protocol("rdma", ())
     with pytest.raises(UsageFault, match=r"mlx5_7: not here. There are: mlx5_0"):
         choose_protocol("rdma", ("mlx5_0",), "mlx5_7")
 
