@@ -78,7 +78,7 @@ class Leg:
 
     def set(self, **faults: Any) -> None:
         """These faults and no others."""
-        self.stand_in.engine.set_faults(Faults.model_validate(faults))
+        self.stand_in.engine.set_faults(Faults.of(faults))
 
     @property
     def endpoint(self) -> EngineEndpoint:

@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Awaitable, Callable
 
 import orjson
-from pydantic import ValidationError
 
 from serving.engines.simulated import dialect, pages
 from serving.engines.simulated.engine import Engine, Heard
@@ -205,11 +204,11 @@ class Server:
         if call.method == "POST":
             try:
                 given = orjson.loads(await call.body())
-                faults = Faults.model_validate({**faults.model_dump(), **given})
-            except (ValidationError, orjson.JSONDecodeError, TypeError) as error:
+                faults = Faults.of(given, faults)
+            except ValueError as error:
                 await call.json({"error": {"message": str(error)}}, 400)
                 return
             self._engine.set_faults(faults)
-        await call.json({"simulated": True, **faults.model_dump()})
+        await call.json({"simulated": True, **faults.told()})
         if faults.die:
             os.kill(os.getpid(), signal.SIGKILL)

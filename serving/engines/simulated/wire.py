@@ -5,33 +5,38 @@ sglang-router 0.3.2 ends the stream of a killed decode without a finish ("end"),
 the bare engine's connection is reset ("reset").
 """
 
-from typing import Literal
-
-from pydantic import Field
+from dataclasses import dataclass
 
 from serving.engines.simulated.http import Call, Gone
-from toolkit.core.config import Section
+from serving.engines.simulated.switches import Switches, switch
 
-Then = Literal["", "end", "done", "reset", "garbage", "silence"]
+THEN = ("", "end", "done", "reset", "garbage", "silence")
 DONE = b"data: [DONE]\n\n"
 GARBAGE = b"data: {oops\n\n"
 
 
-class Wire(Section):
-    """A wire fault; one that is set replaces the one before."""
+@dataclass(frozen=True, slots=True)
+class Wire(Switches):
+    """A wire fault; one that is set replaces the one before. `then`:
 
-    status: int = Field(
-        0, description="Not 0: every generation is answered with this status before it reaches the engine."
+    end      the stream ends as if it were whole
+    done     with [DONE] first
+    reset    the connection breaks
+    garbage  one event is no JSON
+    silence  nothing more comes, not even the head when no event has passed
+    """
+
+    status: int = switch(
+        0,
+        "Not 0: every generation is answered with this status before it reaches the engine.",
+        least=0,
+        most=599,
     )
-    message: str = Field("refused on the way", description="What the body of such an answer says.")
-    after_events: int = Field(0, ge=0, description="Events of a stream that pass before `then` happens.")
-    then: Then = Field(
-        "",
-        description="end: the stream ends as if it were whole. done: with [DONE] first. reset: the connection breaks. "
-        "garbage: one event is no JSON. silence: nothing more comes, not even the head when no event has passed.",
-    )
-    pad_chars: int = Field(
-        0, ge=0, description="Each token's text is so much longer, as where a server merges many tokens."
+    message: str = switch("refused on the way", "What the body of such an answer says.")
+    after_events: int = switch(0, "Events of a stream that pass before `then` happens.", least=0)
+    then: str = switch("", f"One of {', '.join(THEN[1:])}, or nothing.", choices=THEN)
+    pad_chars: int = switch(
+        0, "Each token's text is so much longer, as where a server merges many tokens.", least=0
     )
 
 

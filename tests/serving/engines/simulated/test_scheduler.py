@@ -15,7 +15,7 @@ from tests.serving.engines.simulated.rig import LIMITS, Pair, job
 
 
 def faulty(**fields: object) -> Faults:
-    return Faults.model_validate(fields)
+    return Faults.of(fields)
 
 
 def test_a_pair_answers() -> None:
