@@ -5,6 +5,7 @@ waits in a prefill and a decode engine at once: of the two roles the fuller coun
 """
 
 import itertools
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -39,7 +40,10 @@ class Peak:
 
 @dataclass(frozen=True, slots=True)
 class Amplification:
-    """Attempts at the engines per request offered. counted: by what."""
+    """Attempts at the engines per request offered: in the baseline, and from the surge on. counted: by what.
+
+    To the run's end, since an engine counts what waits in it only when it comes to it, after the surge perhaps.
+    """
 
     baseline: float
     surge: float
@@ -126,7 +130,7 @@ def _amplification(
 ) -> Amplification | str:
     """The figure, or why there is none."""
     before = sum(at < begin_s for at in offered_at_s)
-    during = sum(begin_s <= at < end_s for at in offered_at_s)
+    since = sum(at >= begin_s for at in offered_at_s)
     roles: dict[str, list[Sequence[Record]]] = {}
     retries: list[Sequence[Record]] = []
     for _, own in itertools.groupby(
@@ -144,18 +148,18 @@ def _amplification(
     if roles:
         seen = [
             max(sum(_grown(own, _attempts, *span) for own in histories) for histories in roles.values())
-            for span in ((0.0, begin_s), (begin_s, end_s))
+            for span in ((0.0, begin_s), (begin_s, math.inf))
         ]
-        return Amplification(seen[0] / before, seen[1] / during, "requests that reached the engines")
+        return Amplification(seen[0] / before, seen[1] / since, "requests that reached the engines")
     if retries:
         if (gap := _gap(retries, begin_s, end_s)) is not None:
             return gap
         more = [
             sum(_grown(own, lambda v: _named(v, ROUTER_RETRIES), *span) for own in retries)
-            for span in ((0.0, begin_s), (begin_s, end_s))
+            for span in ((0.0, begin_s), (begin_s, math.inf))
         ]
         return Amplification(
-            1 + more[0] / before, 1 + more[1] / during, f"requests and {ROUTER_RETRIES} of the router"
+            1 + more[0] / before, 1 + more[1] / since, f"requests and {ROUTER_RETRIES} of the router"
         )
     return f"no page holds {ENGINE_STAGES}, {ENGINE_REQUESTS} or {ROUTER_RETRIES}: scrape the engines (--scrape URL of each) or the router"
 

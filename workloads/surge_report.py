@@ -157,7 +157,7 @@ def _under_load(verdict: SurgeVerdict) -> list[tuple[str, str]]:
             "attempts",
             f"not measurable: {pages.why.get('amplification', '')}"
             if tried is None
-            else f"{tried.surge:.2f} per request offered under the surge, {tried.baseline:.2f} before ({tried.counted})",
+            else f"{tried.surge:.2f} per request offered from the surge on, {tried.baseline:.2f} before ({tried.counted})",
         ),
     ]
 

@@ -177,7 +177,9 @@ def test_what_the_pages_say_stands_in_the_verdict():
 
     text, document = render(with_pages, 5.0), to_dict(with_pages)
     assert "131 waiting at most, at 215 s (decode-0 120, target 11)" in text
-    assert "3.40 per request offered under the surge, 1.00 before (requests that reached the engines)" in text
+    assert (
+        "3.40 per request offered from the surge on, 1.00 before (requests that reached the engines)" in text
+    )
     assert document["largest_queue"] == {
         "count": 131,
         "at_s": 215.0,
