@@ -22,6 +22,7 @@ class DecodeWork:
         self._shop = shop
         self._batch: list[Job] = []
         self._deferred: dict[str, float] = {}
+        self._written: set[str] = set()  # whose KV cache is here, but does not count as arrived
         self._rooms: deque[int] = deque(maxlen=ROOMS_KEPT)
 
     def take(self, job: Job) -> None:
@@ -60,6 +61,7 @@ class DecodeWork:
         if room == 0:
             if job.state is State.RECEIVING:
                 job.on(Event.STARTED, now)
+            self._written.add(job.rid)
             return True
         self._rooms.append(room)
         job.on(Event.RECEIVED, now)
@@ -176,7 +178,9 @@ class DecodeWork:
     def _fail(self, job: Job, why: str, now: float, *, tell: bool = False) -> None:
         if tell and job.state is not State.PREALLOC and not job.fake:
             self._shop.out.append(Withdrawn(job.room, job.bootstrap))
-        if job.state is State.TRANSFERRING:
+        if job.rid in self._written:
+            self._written.discard(job.rid)
+        elif job.state is State.TRANSFERRING:
             owner = f"deferred {job.rid} {now}"
             self._shop.pool.rename(job.rid, owner)
             self._deferred[owner] = now + self._shop.limits.deferred_release_s
