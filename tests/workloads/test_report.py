@@ -146,6 +146,33 @@ def test_few_samples_are_shown_as_bounds():
     assert shown(1) == "-"
 
 
+@pytest.mark.parametrize(
+    ("count", "p95", "p99"), [(129, False, False), (661, True, False), (662, True, True)]
+)
+def test_report_json_says_which_percentiles_are_values(count, p95, p99):
+    """A p99 of 661 requests is a bound in the JSON too, of 662 a value."""
+    ttft = to_json(FACTS, summary([done(n) for n in range(count)]))["total"]["ttft_s"]
+
+    assert (ttft["p95"]["firm"], ttft["p99"]["firm"]) == (p95, p99)
+
+
+@pytest.mark.parametrize(
+    ("slo", "ttft", "gap", "kept"),
+    [
+        (SloClass.REALTIME, 0.79, 0.049, 1.0),
+        (SloClass.REALTIME, 0.81, 0.049, 0.0),
+        (SloClass.REALTIME, 0.79, 0.051, 0.0),
+        (SloClass.STANDARD, 2.99, 0.099, 1.0),
+        (SloClass.STANDARD, 3.01, 0.099, 0.0),
+        (SloClass.STANDARD, 2.99, 0.101, 0.0),
+        (SloClass.BATCH, 90.0, 2.0, 1.0),
+    ],
+)
+def test_the_promises_are_those_of_the_classes(slo, ttft, gap, kept):
+    """Realtime 800 ms and 50 ms between tokens, standard 3 s and 100 ms, batch neither; TTFT from the intended arrival."""
+    assert summary([done(0, slip=0.0, ttft=ttft, gap=gap, slo=slo)]).total.attainment == kept
+
+
 def test_the_report_is_json_and_markdown():
     """report.json holds plain numbers under stable keys; report.md a row per class and one for all."""
     result = summary([done(0), done(1, kind=IMAGE), bad(2, "queue_full", kind=IMAGE)])
