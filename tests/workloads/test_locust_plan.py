@@ -88,10 +88,10 @@ def test_a_closed_loop_is_split_without_a_remainder():
 
 
 def test_what_no_worker_told_is_a_miss():
-    """Requests that were due in the window count as offered and unsent; later ones never were."""
-    missing = list(lost(plan_of(50), recorded=range(0, 50, 2), window_s=2.0))
+    """Requests of a lost share that were due in the window count as offered and unsent; later ones never were."""
+    missing = list(lost(plan_of(50), Share(1, 2), recorded=range(10), window_s=2.0))
 
-    assert [sample.index for sample in missing] == list(range(1, 20, 2))
+    assert [sample.index for sample in missing] == list(range(11, 20, 2))
     assert {(sample.outcome, sample.code) for sample in missing} == {(LoadOutcome.UNSENT, LOST)}
 
 

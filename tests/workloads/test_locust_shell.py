@@ -276,3 +276,25 @@ print([n for n in seen if n in (8, 20)], runner.state)
     )
 
     assert done.stdout.split("\n")[0] == "[8, 20, 8] stopped", done.stderr
+
+
+def test_ctrl_c_while_requests_are_prepared_is_quick(server, tmp_path, started):
+    """No request goes out, nothing is left running, and the folder may be used again."""
+    folder = tmp_path / "run"
+    options = ("--profile", "smoke", "--rate", 50, "--duration", 120, "--url", server.url, "--out", folder)
+    process = toolkit("--web", "--web-port", 0, *options)
+    started.append(process)
+    url = heard(process, "web UI: ").split()[2]
+    with urllib.request.urlopen(f"{url}/swarm", urllib.parse.urlencode({"host": server.url}).encode()):
+        until(lambda: below(process, "workloads.locust.core"), "no core was started")
+    (core,) = below(process, "workloads.locust.core")
+
+    began = time.monotonic()
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=PATIENCE_S)
+
+    assert time.monotonic() - began < 10
+    assert process.returncode == 0
+    assert "ended before it began" in err
+    assert not core.is_running()
+    assert not (folder / "samples.jsonl").exists()

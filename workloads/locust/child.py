@@ -37,6 +37,7 @@ class Core:
     def __init__(self, task: Task, plan: bytes, heard: Heard) -> None:
         self._heard = heard
         self._over = Event()
+        self._ready = False
         self._process = subprocess.Popen(
             [sys.executable, "-m", MODULE],
             stdin=subprocess.PIPE,
@@ -59,9 +60,13 @@ class Core:
         gevent.spawn(self._write, GO)
 
     def stop(self) -> None:
-        """End the run in order; returns when every record was read, or after STOP_WITHIN_S, when it is killed."""
-        self._write(STOP)
-        if not self._over.wait(STOP_WITHIN_S):
+        """End the run in order; returns when every record was read, or after STOP_WITHIN_S, when it is killed.
+
+        A core that still prepares has no record: it is killed at once.
+        """
+        if self._ready:
+            self._write(STOP)
+        if not self._over.wait(STOP_WITHIN_S if self._ready else 0):
             self._process.kill()
             self._over.wait(STOP_WITHIN_S)
 
@@ -81,6 +86,7 @@ class Core:
                 case None:
                     self._heard.on_sample(record, line)
                 case "ready":
+                    self._ready = True
                     self._heard.on_ready()
                 case "ended":
                     end = record

@@ -7,7 +7,8 @@ within its delay. Runs under gevent, with a local runner too.
 import logging
 import time
 import zlib
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from io import BufferedWriter
 from pathlib import Path
@@ -56,7 +57,8 @@ class Run:
     ready: set[str] = field(default_factory=set)
     ended: dict[str, dict[str, Any] | None] = field(default_factory=dict)
     went_at: float | None = None
-    samples: int = 0
+    stopping: bool = False
+    samples: Counter[str] = field(default_factory=Counter)
     failed: int = 0
     why: str = ""
 
@@ -88,6 +90,7 @@ class Conductor:
         ):
             self._runner.register_message(message, listener)
         environment.events.test_start.add_listener(self._on_start)
+        environment.events.test_stopping.add_listener(self._on_stopping)
         environment.events.test_stop.add_listener(self._on_stop)
 
     # --- what the shape asks
@@ -132,7 +135,7 @@ class Conductor:
         while waited := [worker for worker in self._open(run) if worker not in run.ready]:
             log.debug("run %d waits for %s", run.number, waited)
             gevent.sleep(LOOK_EVERY_S)
-        if self._run is not run:
+        if self._run is not run or run.stopping:
             return
         if len(self._open(run)) < len(run.shares):  # some promises would be broken before the first request
             self._abandon(run.why or "a worker ended while it prepared its requests")
@@ -162,13 +165,17 @@ class Conductor:
         if (run := self._of(msg)) is not None:
             run.file.write(msg.data["lines"])
             run.file.flush()  # a crash loses what was not read yet, no more
-            run.samples += msg.data["count"]
+            run.samples[msg.data["worker"]] += msg.data["count"]
             run.failed += msg.data["failed"]
 
     def _on_ended(self, environment: Environment, msg: Any) -> None:  # noqa: ARG002
         if (run := self._of(msg)) is not None:
             run.ended[msg.data["worker"]] = msg.data["ended"]
             run.why = run.why or msg.data["why"]
+
+    def _on_stopping(self, environment: Environment) -> None:  # noqa: ARG002
+        if self._run is not None:
+            self._run.stopping = True
 
     def _on_stop(self, environment: Environment) -> None:  # noqa: ARG002
         run = self._run
@@ -179,6 +186,9 @@ class Conductor:
             gevent.sleep(LOOK_EVERY_S)
         self._run = None
         run.file.close()
+        if run.went_at is None:
+            # Nothing was sent: the folder may be used again.
+            (run.folder / SAMPLES_FILE).unlink(missing_ok=True)
         self._tell({**self._progress(run), **_ending(run)})
         self.finished.set()
 
@@ -205,22 +215,36 @@ class Conductor:
 
     def _progress(self, run: Run) -> dict[str, Any]:
         elapsed_s = 0.0 if run.went_at is None else max(0.0, time.monotonic() - run.went_at)
-        return {"event": "progress", "elapsed_s": elapsed_s, "samples": run.samples, "failed": run.failed}
+        return {
+            "event": "progress",
+            "elapsed_s": elapsed_s,
+            "samples": run.samples.total(),
+            "failed": run.failed,
+        }
 
 
 def _ending(run: Run) -> dict[str, Any]:
     told = [ended for ended in run.ended.values() if ended is not None]
     elapsed_s = 0.0 if run.went_at is None else max(0.0, time.monotonic() - run.went_at)
+    window_s = max((ended["window_s"] for ended in told), default=elapsed_s)
     return {
         "event": "ended",
         "folder": str(run.folder),
         "target": run.target,
         "started_at": run.started_at,
         "went": run.went_at is not None,
-        "window_s": max((ended["window_s"] for ended in told), default=elapsed_s),
+        "window_s": window_s,
         "interrupted": any(ended["interrupted"] for ended in told),
         "cpu_share": max((ended["cpu_share"] for ended in told), default=0.0),
-        "workers": len(run.shares),
-        "lost_workers": len(run.shares) - len(told),
-        "told": sum(ended["samples"] for ended in told),
+        "incomplete": list(_incomplete(run, window_s)),
     }
+
+
+def _incomplete(run: Run, window_s: float) -> Iterator[dict[str, Any]]:
+    """Shares of which records are missing, with the window in which they were due."""
+    for worker, share in run.shares.items():
+        ended = run.ended.get(worker)
+        if ended is None:
+            yield {**asdict(share), "window_s": window_s}
+        elif run.samples[worker] < ended["samples"]:
+            yield {**asdict(share), "window_s": ended["window_s"]}

@@ -3,7 +3,8 @@
     python -m workloads.locust.core
 
 It reads its task from standard input (one line of JSON, then the plan's bytes), prepares the bodies and says `ready`;
-at `go` it sends, each request at its own deadline; `stop` ends the run early and in order. It ends with its parent:
+at `go` it sends, each request at its own deadline; `stop` ends the run early and in order. Until it is ready it may be
+killed. It ends with its parent:
 where standard input closes before the run is over, the process is gone at once.
 
 Standard output carries JSON lines: records as in samples.jsonl, and {"event": ...} between them.

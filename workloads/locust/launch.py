@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +20,7 @@ from typing import Any
 import orjson
 
 from toolkit.core.errors import EnvironmentFault, UsageFault
+from toolkit.core.plan import Plan
 from workloads.bench import BenchResult, facts_of, served_model, write_report
 from workloads.compose import compose
 from workloads.driver import Progress
@@ -27,7 +28,7 @@ from workloads.folders import SAMPLES_FILE
 from workloads.image_server import serving_images
 from workloads.locust.brief import Brief
 from workloads.locust.curve import stretches_of
-from workloads.locust.split import lost
+from workloads.locust.split import Share, lost
 from workloads.locust.task import Task
 from workloads.profile import Profile, to_toml
 from workloads.record import LoadSample
@@ -91,9 +92,7 @@ def lead(profile: Profile, url: str, brief: Brief, told: Told, model: str = "", 
                     told.on_progress(_progress(event, len(plan.requests)))
                 case "ended" if event["went"]:
                     told.on_progress(_progress(event, len(plan.requests)))
-                    samples = pooled(
-                        Path(event["folder"]), plan_lost=lambda seen: lost(plan, seen, event["window_s"])
-                    )
+                    samples = pooled(Path(event["folder"]), plan, event["incomplete"])
                     facts = facts_of(profile, plan, event["target"], task.model, event["started_at"])
                     summary = summarise(
                         samples,
@@ -125,12 +124,17 @@ def require_locust() -> None:
         raise EnvironmentFault("locust is not installed here: pip install 'mm-serving-toolkit[locust]'.")
 
 
-def pooled(folder: Path, plan_lost: Callable[[set[int]], Iterator[LoadSample]]) -> tuple[LoadSample, ...]:
-    """Every record of the run, in the plan's order; what no worker told is added to the file."""
+def pooled(folder: Path, plan: Plan, incomplete: Sequence[Mapping[str, Any]]) -> tuple[LoadSample, ...]:
+    """Every record of the run, in the plan's order; what no worker told of these shares is added to the file."""
     path = folder / SAMPLES_FILE
     with path.open("rb") as lines:
         samples = [LoadSample.from_dict(orjson.loads(line)) for line in lines]
-    missing = list(plan_lost({sample.index for sample in samples}))
+    known = {sample.index for sample in samples}
+    missing = [
+        sample
+        for gap in incomplete
+        for sample in lost(plan, Share(gap["index"], gap["of"]), known, gap["window_s"])
+    ]
     with path.open("ab") as file:
         file.writelines(orjson.dumps(s.to_dict(), option=orjson.OPT_APPEND_NEWLINE) for s in missing)
     return tuple(sorted([*samples, *missing], key=lambda sample: sample.index))

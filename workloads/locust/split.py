@@ -1,6 +1,6 @@
 """One plan on several workers: who sends what, and what a lost worker leaves."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass
 
 from toolkit.core.plan import Plan, PlannedRequest
@@ -31,13 +31,12 @@ def shares(plan: Plan, workers: int) -> tuple[Share, ...]:
     return tuple(Share(index, of) for index in range(of))
 
 
-def lost(plan: Plan, recorded: Iterable[int], window_s: float) -> Iterator[LoadSample]:
-    """A record for each request that was due in the window and of which no worker told: it missed its promise."""
+def lost(plan: Plan, share: Share, recorded: Container[int], window_s: float) -> Iterator[LoadSample]:
+    """A record for each request of the share that was due in the window and of which nobody told: it missed its promise."""
     if plan.concurrency:
         return  # a closed loop promises no request
-    known = set(recorded)
     for request in plan.requests:
-        if request.at_s < window_s and request.index not in known:
+        if share.has(request.index) and request.at_s < window_s and request.index not in recorded:
             yield _lost(request, window_s)
 
 
