@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -144,6 +145,7 @@ def test_a_record_is_an_entry_for_the_answer_and_one_for_its_first_token():
     assert (ttft.request_type, ttft.name, ttft.response_time) == (TTFT, "high_res", 1000)
     assert (failed.request_type, failed.name, failed.response_time) == (CHAT, "text_only", 250)
     assert str(failed.exception) == "refused: queue_full"
+    assert {e.name for e in entries(replace(sample, attempt=1).to_dict())} == {"high_res again"}
 
 
 @pytest.mark.slow

@@ -298,3 +298,27 @@ def test_ctrl_c_while_requests_are_prepared_is_quick(server, tmp_path, started):
     assert "ended before it began" in err
     assert not core.is_running()
     assert not (folder / "samples.jsonl").exists()
+
+
+def test_clients_come_back_with_locust_too(chat_server, scripts, tmp_path, started):
+    """A core is given the profile's policy: who was told to come back does, and is no offer more."""
+    profile, folder = tmp_path / "back.toml", tmp_path / "run"
+    text = PROFILE.replace("duration_s = 3.0", "duration_s = 2.0").replace("rate = 40.0", "rate = 5.0")
+    profile.write_text(text + "[returning]\ntries = 1\njitter_s = 0.1\n", encoding="utf-8")
+    refusal = scripts.error(429, "queue_full", (("retry-after", "0"),))
+    chat_server.script = lambda body: refusal if len(chat_server.bodies) == 1 else scripts()
+    master = toolkit(
+        "--master", "--master-port", 0, "--profile", profile, "--url", chat_server.url, "--out", folder
+    )
+    started.append(master)
+    started.append(toolkit("--worker", heard(master, "master: ").split()[-1]))
+
+    master.communicate(timeout=PATIENCE_S)
+
+    samples = samples_in(folder)
+    report = json.loads((folder / "report.json").read_text())
+    again = [sample for sample in samples if not sample.first]
+    assert master.returncode == 1
+    assert len(again) == 1 and again[0].completed
+    assert report["total"]["offered"] == len(samples) - 1
+    assert report["returned"]["came_back"] == 1

@@ -46,7 +46,10 @@ class Job:
 
 @dataclass(slots=True)
 class Run:
-    """One start, until its last worker ended. went_at: on time.monotonic(), None before GO."""
+    """One start, until its last worker ended. went_at: on time.monotonic(), None before GO.
+
+    samples: records by worker, attempts of those who came back included. first: planned requests of all; failed: of those.
+    """
 
     number: int
     folder: Path
@@ -59,6 +62,7 @@ class Run:
     went_at: float | None = None
     stopping: bool = False
     samples: Counter[str] = field(default_factory=Counter)
+    first: int = 0
     failed: int = 0
     why: str = ""
 
@@ -166,6 +170,7 @@ class Conductor:
             run.file.write(msg.data["lines"])
             run.file.flush()  # a crash loses what was not read yet, no more
             run.samples[msg.data["worker"]] += msg.data["count"]
+            run.first += msg.data["first"]
             run.failed += msg.data["failed"]
 
     def _on_ended(self, environment: Environment, msg: Any) -> None:  # noqa: ARG002
@@ -218,7 +223,7 @@ class Conductor:
         return {
             "event": "progress",
             "elapsed_s": elapsed_s,
-            "samples": run.samples.total(),
+            "samples": run.first,
             "failed": run.failed,
         }
 

@@ -31,6 +31,7 @@ from workloads.client import ChatCaller
 from workloads.driver import Drive, Driver
 from workloads.locust.task import GO, STOP, Task, read_task
 from workloads.prepare import Prepared, prepare
+from workloads.returning import Returning, Returns
 
 MAX_IDLE = 10_000
 
@@ -107,6 +108,7 @@ async def _drive(task: Task, plan: Plan, prepared: tuple[Prepared, ...], orders:
         task.drain_s,
         on_sample=lambda sample: out.append(sample.to_dict()),
         concurrency=task.share.concurrency(plan.concurrency),
+        comes_back=Returns(Returning.model_validate(task.returning), task.seed).at_s,
     )
     loop = asyncio.get_running_loop()
     go, stop = asyncio.Event(), asyncio.Event()

@@ -11,6 +11,7 @@ from typing import Any
 from workloads.record import LoadOutcome
 
 CHAT, TTFT = "CHAT", "TTFT"
+AGAIN = " again"
 
 
 class RequestFailed(Exception):
@@ -29,8 +30,13 @@ class Entry:
 
 
 def entries(record: Mapping[str, Any]) -> Iterator[Entry]:
-    """CHAT, the whole answer, and TTFT where a token came. record: a line of samples.jsonl; the name is its class."""
+    """CHAT, the whole answer, and TTFT where a token came. record: a line of samples.jsonl; the name is its class.
+
+    Attempts of clients who came back have a line of their own: they are no offer.
+    """
     name, completed = record["class"], record["outcome"] == LoadOutcome.COMPLETED
+    if record["attempt"]:
+        name += AGAIN
     failure = None if completed else RequestFailed(f"{record['outcome']}: {record['code']}")
     yield Entry(CHAT, name, (record["ended_s"] - record["intended_s"]) * 1e3, failure)
     if record["ttft_scheduled_s"] is not None:

@@ -29,7 +29,8 @@ class Hand:
         self._run = 0
         self._core: Core | None = None
         self._lines: list[bytes] = []
-        self._failed = 0
+        self._first = 0  # of the lines: planned requests
+        self._failed = 0  # of those
         self._runner.register_message(RUN, self._on_run)
         self._runner.register_message(GO, self._on_go)
         environment.events.test_stopping.add_listener(self._on_stopping)
@@ -62,7 +63,9 @@ class Hand:
 
     def _on_sample(self, record: dict[str, Any], line: bytes) -> None:
         self._lines.append(line)
-        self._failed += record["outcome"] != "completed"
+        if not record["attempt"]:
+            self._first += 1
+            self._failed += record["outcome"] != "completed"
         for entry in entries(record):
             self._environment.events.request.fire(
                 request_type=entry.request_type,
@@ -84,8 +87,14 @@ class Hand:
 
     def _ship(self, number: int) -> None:
         if self._lines:
-            lines, failed, self._lines, self._failed = self._lines, self._failed, [], 0
-            self._send(SAMPLES, number, {"lines": b"".join(lines), "count": len(lines), "failed": failed})
+            data = {
+                "lines": b"".join(self._lines),
+                "count": len(self._lines),
+                "first": self._first,
+                "failed": self._failed,
+            }
+            self._lines, self._first, self._failed = [], 0, 0
+            self._send(SAMPLES, number, data)
 
     def _send(self, message: str, number: int, data: dict[str, Any]) -> None:
         self._runner.send_message(message, {"run": number, "worker": self._runner.client_id, **data})

@@ -70,6 +70,8 @@ def lead(profile: Profile, url: str, brief: Brief, told: Told, model: str = "", 
         max_body_bytes=profile.max_body_bytes,
         request_timeout_s=profile.request_timeout_s,
         drain_s=profile.drain_s,
+        returning=profile.returning.model_dump(mode="json"),
+        seed=profile.seed,
     )
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="toolkit-locust-")))
@@ -98,7 +100,7 @@ def lead(profile: Profile, url: str, brief: Brief, told: Told, model: str = "", 
                         samples,
                         profile.slo.slos(),
                         event["window_s"],
-                        max((sample.ended_s for sample in samples), default=0.0),
+                        max((sample.ended_s for sample in samples if sample.first), default=0.0),
                         event["interrupted"],
                         event["cpu_share"],
                     )
@@ -137,7 +139,7 @@ def pooled(folder: Path, plan: Plan, incomplete: Sequence[Mapping[str, Any]]) ->
     ]
     with path.open("ab") as file:
         file.writelines(orjson.dumps(s.to_dict(), option=orjson.OPT_APPEND_NEWLINE) for s in missing)
-    return tuple(sorted([*samples, *missing], key=lambda sample: sample.index))
+    return tuple(sorted([*samples, *missing], key=lambda sample: (sample.index, sample.attempt)))
 
 
 def _shell(brief: Brief, on_event: Callable[[dict[str, Any]], None]) -> int:

@@ -15,7 +15,10 @@ PIECE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a core is given, beside the plan. api_key: for the target; never written down."""
+    """What a core is given, beside the plan. api_key: for the target; never written down.
+
+    returning, seed: the profile's, for clients who come back.
+    """
 
     target: str
     model: str
@@ -26,6 +29,8 @@ class Task:
     max_body_bytes: int = 1_500_000_000
     request_timeout_s: float = 120.0
     drain_s: float = 60.0
+    returning: dict[str, Any] = field(default_factory=dict)
+    seed: int = 1
 
     @property
     def share(self) -> Share:
