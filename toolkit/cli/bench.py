@@ -58,7 +58,7 @@ def bench(
     if worker:
         from toolkit.cli.bench_locust import follow
 
-        follow(worker)
+        follow(worker, leads=web or master)
     from workloads.bench import Scraping, run_bench
     from workloads.folders import Quota, rotate
     from workloads.profile import load_profile

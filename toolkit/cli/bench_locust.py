@@ -97,13 +97,15 @@ def _leave(code: int, results: "list[BenchResult]", web: bool) -> NoReturn:
     raise typer.Exit(0 if code == INTERRUPTED else code)
 
 
-def follow(address: str) -> NoReturn:
-    """Be a worker until the master quits. Raises UsageFault for an address that is none."""
+def follow(address: str, *, leads: bool) -> NoReturn:
+    """Be a worker until the master quits. Raises UsageFault for an address that is none, or for one that leads too."""
     from toolkit.core.errors import UsageFault
     from workloads.locust.brief import Brief
     from workloads.locust.launch import Told
     from workloads.locust.launch import follow as run
 
+    if leads:
+        raise UsageFault("--worker goes without --web and --master: those are for the process that leads.")
     host, _, port = address.partition(":")
     if not host or (port and not port.isdigit()):
         raise UsageFault(f"--worker {address}: a host, or HOST:PORT.")
