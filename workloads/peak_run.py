@@ -22,6 +22,7 @@ from workloads.peak_watch import OVERALL, Test, Watch, test_for
 from workloads.prepare import authorization
 from workloads.profile import Profile
 from workloads.report.render import verdict as generator_words
+from workloads.returning import Returning
 from workloads.scrape import sources
 from workloads.target import base_url, find_model
 
@@ -159,9 +160,9 @@ class _Run:
         """One probe at that rate; None when it was interrupted."""
         longest_s = self.asked.probe_s or max(PROBE_S, ROOM * self.test.needed_s(rate))
         seed = self.profile.seed + number  # the same questions again would meet a warm prefix cache
-        profile = self.profile.model_copy(
-            update={"rate": rate, "duration_s": longest_s, "phases": (), "seed": seed}
-        )
+        # Who comes back is load that the rate does not name.
+        update = {"rate": rate, "duration_s": longest_s, "phases": (), "seed": seed, "returning": Returning()}
+        profile = self.profile.model_copy(update=update)
         watch = Watch(compose(profile).requests, profile.slo.slos(), self.test)
         hooks = replace(
             self.told.hooks, on_sample=watch.record, on_tick=watch.tick, enough=lambda: watch.decided

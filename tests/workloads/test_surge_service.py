@@ -103,3 +103,4 @@ def test_refused_clients_return_and_are_judged_apart(service: dict[str, Any], tm
         report["returned"]["admitted"] / len(again), abs=1e-3
     )
     assert verdict["largest_queue"]["count"] >= 1
+    assert f"{len(again)} after their Retry-After" in (folder / "surge.txt").read_text()

@@ -28,7 +28,7 @@ def surge(
 
     Clients that are told to come back later (429 or 503 with Retry-After) do, once: the verdict says how many were admitted.
 
-    Exit codes: 0 survived, 1 not, 2 wrong usage, 3 nothing to load, 130 interrupted (then there is no verdict).
+    The run folder keeps the verdict as surge.txt and surge.json. Exit codes: 0 survived, 1 not, 2 wrong usage, 3 nothing to load, 130 interrupted (then there is no verdict).
 
     Example: toolkit surge --peak 2 --time-scale 0.1
     """
@@ -58,11 +58,13 @@ def surge(
         raise typer.Exit(INTERRUPTED)
     verdict = verdict_of(folder, chosen)
     document = json.dumps(to_dict(verdict), indent=2) + "\n"
+    text = render(verdict, peak)
     (folder / "surge.json").write_text(document, encoding="utf-8")
+    (folder / "surge.txt").write_text(text + "\n", encoding="utf-8")
     if as_json:
         sys.stdout.write(document)
     else:
-        typer.echo(f"{render(verdict, peak)}\n\nrun folder: {folder}")
+        typer.echo(f"{text}\n\nrun folder: {folder}")
     if verdict.failures:
         raise typer.Exit(FAILED)
 
