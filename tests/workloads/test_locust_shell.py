@@ -223,6 +223,7 @@ def test_the_web_ui_starts_and_stops_our_load(server, profile, tmp_path, started
     process.communicate(timeout=PATIENCE_S)
 
     assert "<title>Locust" in page
+    psutil.wait_procs([core], timeout=5)
     assert not core.is_running()
     assert url.startswith("http://127.0.0.1:")
     assert process.returncode == 130  # a run was under way
@@ -296,6 +297,7 @@ def test_ctrl_c_while_requests_are_prepared_is_quick(server, tmp_path, started):
     assert time.monotonic() - began < 10
     assert process.returncode == 0
     assert "ended before it began" in err
+    psutil.wait_procs([core], timeout=5)
     assert not core.is_running()
     assert not (folder / "samples.jsonl").exists()
 

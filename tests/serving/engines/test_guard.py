@@ -29,6 +29,14 @@ def until(true: Callable[[], object], what: str) -> None:
         time.sleep(0.005)
 
 
+def dead(process: psutil.Process) -> bool:
+    """Whether it has ended. A zombie has: whoever inherited it has not looked yet."""
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
 class Guarded:
     """A running guard."""
 
@@ -138,8 +146,8 @@ def test_stopping_ends_the_whole_family(start: Start, how: str) -> None:
         guarded.process.terminate()
 
     assert guarded.process.wait(PATIENCE_S) == 128 + signal.SIGTERM
-    assert not child.is_running()
-    assert not below.is_running()
+    assert dead(child)
+    assert dead(below)
 
 
 def test_a_command_that_ignores_sigterm_is_killed_after_the_grace(start: Start) -> None:
@@ -151,7 +159,7 @@ def test_a_command_that_ignores_sigterm_is_killed_after_the_grace(start: Start) 
     guarded.process.stdin.flush()
 
     assert guarded.process.wait(PATIENCE_S) == 137
-    assert not below.is_running()
+    assert dead(below)
 
 
 def test_a_command_that_ends_takes_its_children_along(start: Start) -> None:
@@ -161,7 +169,7 @@ def test_a_command_that_ends_takes_its_children_along(start: Start) -> None:
     guarded.child.kill()
 
     assert guarded.process.wait(PATIENCE_S) == 137
-    assert not below.is_running()
+    assert dead(below)
 
 
 def test_killing_the_guard_kills_the_command(start: Start) -> None:
