@@ -2,11 +2,10 @@
 
 from dataclasses import dataclass
 from io import BytesIO
-from typing import Literal
 
 from PIL import Image
 
-from serving.access.formats import MalformedError, Structure, walk
+from serving.access.formats import Format, MalformedError, Structure, walk
 from serving.access.pillow import READ_ERRORS
 from serving.config import AccessConfig
 from toolkit.core.errors import InvalidRequest, TooLarge
@@ -22,7 +21,7 @@ class ImageHeader:
     width, height: pixels as stored; orientation: Exif 1 to 8; mode: Pillow's; progressive: JPEG only.
     """
 
-    format: Literal["JPEG", "PNG", "WEBP", "GIF"]
+    format: Format
     width: int
     height: int
     orientation: int

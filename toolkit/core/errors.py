@@ -54,7 +54,7 @@ CODES: dict[str, Code] = _table(
     Code("body_timeout", 408, _BAD, True, "Send the whole body within the upload limit."),
     Code("headers_too_large", 431, _BAD, False, "Send fewer or shorter headers."),
     Code("image_too_large", 413, _BAD, False, "Send an image under the byte, pixel and side limits named in the message."),
-    Code("image_invalid", 400, _BAD, False, "Send a complete JPEG, PNG, WebP or GIF image."),
+    Code("image_invalid", 400, _BAD, False, "Send a complete JPEG, PNG, WebP, GIF or AVIF image."),
     Code("image_url_blocked", 400, _BAD, False, "Use an http(s) URL of a public host, or a data: URI; the operator can allow others as host:port in access.allowed_hosts."),
     Code("image_fetch_failed", 400, _BAD, True, "Check that the URL answers 200 with the image within the time limit."),
     Code("too_many_images", 400, _BAD, False, "Send fewer images per request."),

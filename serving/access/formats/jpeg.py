@@ -1,13 +1,15 @@
-"""JPEG: marker segments up to the first scan, then entropy-coded data in which only markers matter."""
+"""JPEG: marker segments up to the first scan; what follows is jpeg_scans' matter."""
 
-import re
 import struct
 
 from serving.access.formats.exif import orientation_of
+from serving.access.formats.jpeg_scans import END, STRICT_END, scans_from
 from serving.access.formats.structure import MalformedError, Structure
 
 _SOF = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-_PROGRESSIVE = frozenset([0xC2, 0xC6, 0xCA, 0xCE])
+_PROGRESSIVE = 0xC2
+_LEAST_BITS = {0xC0: 2, 0xC1: 2, _PROGRESSIVE: 1}
+"""Frames that are taken: the Huffman-coded ones, all that cameras write and browsers show; least bits per block."""
 _STANDALONE = frozenset([0x00, 0x01, *range(0xD0, 0xD8)])
 _EOI, _SOS, _APP1, _COM = 0xD9, 0xDA, 0xE1, 0xFE
 # Application data and comments that change no pixel. JFIF (E0) and Adobe (EE) stay: they name the colour transform.
@@ -15,10 +17,6 @@ _LEFT_OUT = frozenset([*range(0xE1, 0xEE), 0xEF, _COM])
 
 _MOST_SEGMENTS = 1024  # before the first scan; colour profiles and maker notes reach about 300
 _MOST_PADDING = 65_536  # bytes of fill or junk between segments
-_MOST_SCAN_MARKERS = 8192  # each scan brings about five
-
-# In entropy-coded data FF 00 is a stuffed byte, FF FF is fill and D0 to D7 are restart marks.
-_SCAN_MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]", re.DOTALL)
 
 
 def walk(data: bytes) -> Structure:
@@ -26,7 +24,7 @@ def walk(data: bytes) -> Structure:
     view = memoryview(data)
     parts: list[memoryview | bytes] = [view[:2]]
     frame: tuple[int, int, int] | None = None
-    blocks, orientation, padding, position = 0, 1, 0, 2
+    components, blocks, orientation, padding, position = b"", 0, 1, 0, 2
     for _ in range(_MOST_SEGMENTS):
         at = _marker_after(data, position, padding)
         padding += at - 1 - position
@@ -43,14 +41,18 @@ def walk(data: bytes) -> Structure:
             if frame is None:
                 raise MalformedError("the JPEG has a scan before its frame header")
             sof, width, height = frame
-            scans, stop = _scans(data, position)
-            _check_scan_bytes(stop - end, blocks, sof)
-            parts.append(view[at - 1 : stop])
-            return Structure("JPEG", width, height, orientation, sof in _PROGRESSIVE, scans, parts)
+            progressive = sof == _PROGRESSIVE
+            scans = scans_from(data, position, components, progressive)
+            _check_scan_bytes(scans.end - end, blocks, sof)
+            parts += [view[at - 1 : scans.end], STRICT_END if scans.count == 1 else END]
+            return Structure("JPEG", width, height, orientation, progressive, scans.count, parts)
         if marker in _SOF:
             if frame is not None:
                 raise MalformedError("the JPEG has two frame headers")
+            if marker not in _LEAST_BITS:
+                raise MalformedError("the JPEG is neither baseline nor progressive with Huffman codes")
             height, width = struct.unpack_from(">HH", data, position + 3)
+            components = data[position + 8 : end : 3]
             frame = (marker, width, height)
             blocks = _blocks(data[position + 7 : end], width, height)
         elif marker == _APP1 and orientation == 1 and data[position + 2 : position + 8] == b"Exif\0\0":
@@ -72,27 +74,6 @@ def _marker_after(data: bytes, position: int, padding: int) -> int:
     return at
 
 
-def _scans(data: bytes, position: int) -> tuple[int, int]:
-    """How many scans there are from the first one's header on, and where the picture ends."""
-    count = 1
-    (length,) = struct.unpack_from(">H", data, position)
-    position += length
-    for _ in range(_MOST_SCAN_MARKERS):
-        match = _SCAN_MARKER.search(data, position)
-        if match is None:
-            return count, len(data)
-        marker, position = data[match.end() - 1], match.end()
-        if marker == _EOI:
-            return count, position
-        if marker == _SOS:
-            count += 1
-        if position + 2 > len(data):
-            return count, len(data)
-        (length,) = struct.unpack_from(">H", data, position)
-        position += length
-    raise MalformedError("the JPEG has too many markers in its scans")
-
-
 def _blocks(frame: bytes, width: int, height: int) -> int:
     """The least 8x8 blocks that this frame's scans must code."""
     factors = [(frame[2 + 3 * i] >> 4, frame[2 + 3 * i] & 15) for i in range(frame[0])]
@@ -107,6 +88,5 @@ def _check_scan_bytes(scan_bytes: int, blocks: int, sof: int) -> None:
 
     A file with less is cut off or has a forged size; libjpeg would fill the rest with grey and report success.
     """
-    least_bits = {0xC0: 2, 0xC1: 2, 0xC2: 1}.get(sof, 0)
-    if scan_bytes * 8 < blocks * least_bits:
+    if scan_bytes * 8 < blocks * _LEAST_BITS[sof]:
         raise MalformedError("the JPEG has too few bytes for the size it claims")

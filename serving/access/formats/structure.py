@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-Format = Literal["JPEG", "PNG", "WEBP", "GIF"]
+Format = Literal["JPEG", "PNG", "WEBP", "GIF", "AVIF"]
 
 
 class MalformedError(ValueError):

@@ -106,3 +106,9 @@ def gif_canvas(width: int, height: int) -> bytes:
     """A GIF whose canvas is huge and whose frame is one pixel."""
     small = saved(Image.new("P", (1, 1)), "GIF")
     return small[:6] + struct.pack("<HH", width, height) + small[10:]
+
+
+def plainly(data: bytes) -> Image.Image:
+    """Pillow's own plain decode."""
+    with Image.open(BytesIO(data)) as image:
+        return image.convert("RGB")
