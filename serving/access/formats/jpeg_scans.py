@@ -65,7 +65,8 @@ def _finished(data: bytes, position: int, progressive: bool) -> set[tuple[int, i
     parts = data[position + 3 : position + 3 + 2 * count : 2]
     if not progressive:
         return {(part, 0) for part in parts}
-    first, last, bits = data[position + 3 + 2 * count : position + 6 + 2 * count]
+    band = position + 3 + 2 * count
+    first, last, bits = data[band], data[band + 1], data[band + 2]
     if bits & 15:
         return set()
-    return {(part, band) for part in parts for band in range(first, min(last, 63) + 1)}
+    return {(part, place) for part in parts for place in range(first, min(last, 63) + 1)}

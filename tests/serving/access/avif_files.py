@@ -92,3 +92,8 @@ def grid(rows: int, columns: int, width: int, height: int) -> bytes:
 def made_of(item: int, tiles: list[int]) -> bytes:
     """The reference from a grid to its tiles."""
     return box(b"dimg", struct.pack(f">HH{len(tiles)}H", item, len(tiles), *tiles))
+
+
+def picture(width: int, height: int) -> Item:
+    """One frame of that size, and a box that says the same."""
+    return Item(properties=(size(width, height),), content=sequence(width, height) + FRAME)

@@ -112,3 +112,21 @@ def plainly(data: bytes) -> Image.Image:
     """Pillow's own plain decode."""
     with Image.open(BytesIO(data)) as image:
         return image.convert("RGB")
+
+
+def packed_metadata(kind: bytes, unpacked_mb: int = 100) -> bytes:
+    """A zTXt or iCCP chunk of about a thousandth of what it unpacks to."""
+    packer = zlib.compressobj(1)
+    body = b"".join(packer.compress(bytes(1 << 20)) for _ in range(unpacked_mb)) + packer.flush()
+    return chunk(kind, b"name\0\0" + body)
+
+
+def peak_mb() -> float:
+    """The most memory this process has held since fresh_peak_mb."""
+    return int(Path("/proc/self/status").read_text().split("VmHWM:")[1].split()[0]) / 1024
+
+
+def fresh_peak_mb() -> float:
+    """Sets the peak back to what is held now, and tells it."""
+    Path("/proc/self/clear_refs").write_text("5")
+    return peak_mb()

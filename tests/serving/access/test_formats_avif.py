@@ -20,6 +20,7 @@ from tests.serving.access.avif_files import (
     full,
     grid,
     made_of,
+    picture,
     sequence,
     size,
     unit,
@@ -36,10 +37,6 @@ def refusal(data: bytes) -> tuple[str, str]:
     with pytest.raises(ToolkitError) as caught:
         probe(data, LIMITS)
     return caught.value.code.code, caught.value.message
-
-
-def picture(width: int, height: int) -> Item:
-    return Item(properties=(size(width, height),), content=sequence(width, height) + FRAME)
 
 
 def test_a_plain_file_is_understood() -> None:

@@ -8,6 +8,7 @@ from PIL import Image
 from serving.access.probe import probe
 from serving.config import AccessConfig
 from tests.serving.access import pictures
+from tests.serving.access.avif_files import FRAME, Item, avif, picture, sequence
 from tests.serving.access.pictures import saved
 from toolkit.core.errors import ToolkitError
 
@@ -48,6 +49,33 @@ BOMBS = {
     "34-byte WebP of 268 MP": (pictures.webp_bomb, "image_too_large"),
     "PNG of 169 MP": (pictures.png_bomb, "image_too_large"),
     "GIF canvas of 4 GP": (lambda: pictures.gif_canvas(65535, 65535), "image_too_large"),
+    "PNG of 88 MP, 16-bit RGBA": (lambda: pictures.png(9400, 9400, 16, 6, bytes(687_000)), "image_too_large"),
+    "PNG of 2.5 GP, 1 bit": (lambda: pictures.png(50_000, 50_000, 1, 0, bytes(500_000)), "image_too_large"),
+    "AVIF of 268 MP": (lambda: avif(picture(16384, 16384)), "image_too_large"),
+    "AVIF of 64x64 around a stream of 268 MP": (
+        lambda: avif(Item(content=sequence(16384, 16384) + FRAME)),
+        "image_invalid",
+    ),
+    "AVIF of 1,000 hidden frames": (
+        lambda: avif(Item(content=sequence(64, 64) + FRAME * 1000)),
+        "image_invalid",
+    ),
+    "AVIF whose items are the same megabytes 4,000 times": (
+        lambda: avif(Item(places=[(0, 1 << 20)] * 4000), Item(content=bytes(1 << 20))),
+        "image_invalid",
+    ),
+    "TIFF of 177 MP": (
+        lambda: saved(Image.new("1", (13300, 13300)), "TIFF", compression="group4"),
+        "image_invalid",
+    ),
+    "SVG that names an entity a billion times": (
+        lambda: b'<!DOCTYPE svg [<!ENTITY a "&b;&b;">]><svg>&a;</svg>' * 1000,
+        "image_invalid",
+    ),
+    "JPEG header forged to 4 GP": (
+        lambda: pictures.resized_header(saved(pictures.photo(), "JPEG"), 64250, 64250),
+        "image_invalid",
+    ),
     "JPEG header forged to 144 MP": (
         lambda: pictures.resized_header(saved(pictures.photo(), "JPEG"), 12000, 12000),
         "image_invalid",
@@ -84,17 +112,32 @@ BOMBS = {
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_bombs_are_refused_cheaply(name: str) -> None:
-    """Each bomb is refused by name, in under 50 ms of CPU."""
+    """Each bomb is refused by name, in under 50 ms of CPU and 10 MB."""
     make, expected = BOMBS[name]
     data = make()
     code_of(saved(pictures.arrow(), "PNG")[:20])  # everything is imported
 
+    before_mb = pictures.fresh_peak_mb()
     started = time.process_time()
     code = code_of(data)
     spent_s = time.process_time() - started
 
     assert code == expected
     assert spent_s < 0.05
+    assert pictures.peak_mb() - before_mb < 10
+
+
+@pytest.mark.parametrize("kind", [b"zTXt", b"iCCP"])
+def test_packed_metadata_is_never_unpacked(kind: bytes) -> None:
+    """A PNG whose text or colour profile unpacks to 100 MB is a picture like any other: that part is left out."""
+    data = pictures.png(8, 8, 8, 0, (b"\0" + bytes(8)) * 8, pictures.packed_metadata(kind))
+    before_mb = pictures.fresh_peak_mb()
+    started = time.process_time()
+
+    assert probe(data, LIMITS).size == (8, 8)
+
+    assert time.process_time() - started < 0.05
+    assert pictures.peak_mb() - before_mb < 10
 
 
 def test_real_jpeg_over_the_pixel_limit_is_too_large() -> None:
