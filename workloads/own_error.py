@@ -116,8 +116,14 @@ def cache_file(env: Mapping[str, str]) -> Path:
 
 
 def keep(results: Sequence[SelfCheck], path: Path) -> SelfCheck:
-    """Keep the best verified result, or the last when none was honest; it is returned. Raises OSError."""
+    """Keep the best verified result, or the last when none was honest; what is kept is returned. Raises OSError.
+
+    One rate alone that was honest says nothing against a higher one that was verified before: that one stays.
+    """
     best = max((r for r in results if r.honest), key=lambda r: r.rate, default=results[-1])
+    before = last_check(path)
+    if len(results) == 1 and best.honest and before is not None and before.honest and before.rate > best.rate:
+        return before
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_suffix(".new")
     temporary.write_text(json.dumps(best.to_dict(), indent=2) + "\n", encoding="utf-8")

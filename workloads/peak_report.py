@@ -71,6 +71,7 @@ class PeakReport:
     found: Found
     finished: bool
     interrupted: bool
+    named: str = ""
 
     @property
     def next_command(self) -> str | None:
@@ -78,7 +79,7 @@ class PeakReport:
         return (
             None
             if self.found.peak is None
-            else f"toolkit surge --peak {self.found.peak:g} --target {self.target}"
+            else f"toolkit surge --profile {self.named or self.profile} --peak {self.found.peak:g} --target {self.target}"
         )
 
 
@@ -156,7 +157,7 @@ def headline(report: PeakReport) -> list[str]:
         result = f"no rate held{under}"
     else:
         above = (
-            "no higher rate was found not held"
+            "perhaps more, since no higher rate was seen to fail"
             if found.not_held is None
             else f"{found.not_held:g}/s was not held"
         )

@@ -37,6 +37,7 @@ class Asked:
     """What the search must show and may spend. low, high: requests/s; None: start / 100, start * 1000.
 
     probe_s: longest probe, warm-up included; None: PROBE_S, or as long as a slow rate needs to be decided.
+    named: what the profile was called, for the command to run next; "": its name.
     """
 
     objective: float = 0.95
@@ -45,6 +46,7 @@ class Asked:
     high: float | None = None
     max_probes: int = 10
     probe_s: float | None = None
+    named: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +91,7 @@ def run_peak(
         report = PeakReport(
             profile.name, target, model, profile.seed, asked.objective, asked.confidence, search.low, search.high,
             search.max_probes, test.warmup_s, test.block_s, SystemClock().wall(), version("mm-serving-toolkit"),
-            (), Found(None, None, "nothing was probed"), finished=False, interrupted=False,
+            (), Found(None, None, "nothing was probed"), finished=False, interrupted=False, named=asked.named,
         )  # fmt: skip
         hunt = _Hunt(run, search, report)
         try:

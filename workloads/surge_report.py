@@ -10,7 +10,7 @@ from toolkit.core.journal import read
 from toolkit.core.sample import SloClass
 from toolkit.core.seed import Seeds
 from toolkit.core.slo import Slo
-from workloads.profile import Profile
+from workloads.profile import Profile, load_profile
 from workloads.record import LoadSample
 from workloads.scrape import HISTORY
 from workloads.shape import Stretch, phases_s, scaled
@@ -24,8 +24,16 @@ PHASES = ("baseline", "surge", "recovery")
 def surge_profile(profile: Profile, peak: float, time_scale: float) -> Profile:
     """The profile at that peak (requests/s), `time_scale` times as long.
 
-    Raises UsageFault when it has not the three phases of a surge.
+    A profile of one steady rate is given the phases, and the clients that come back, of the built-in surge. Raises
+    UsageFault when it has phases that are no surge, or arrivals that no rate steers.
     """
+    if not profile.phases:
+        if profile.arrival in ("trace", "closed"):
+            raise UsageFault(
+                f'profile {profile.name!r} cannot surge: no rate steers its arrival = "{profile.arrival}".'
+            )
+        usual = load_profile("surge", {})
+        profile = profile.model_copy(update={"phases": usual.phases, "returning": usual.returning})
     if tuple(phase.name for phase in profile.phases) != PHASES:
         raise UsageFault(
             f"profile {profile.name!r} is no surge: it needs the phases {', '.join(PHASES)}, in this order."

@@ -116,7 +116,8 @@ def test_the_peak_of_a_server_of_known_capacity_is_bracketed(slotted, profile, a
     assert 10 <= report["peak"] <= 50
     assert report["peak"] < report["not_held"] <= 80
     assert len(report["probes"]) <= 4
-    assert report["next"].startswith(f"toolkit surge --peak {report['peak']:g}")
+    named = f"--profile {tmp_path}/little.toml --peak {report['peak']:g}"
+    assert report["next"].startswith(f"toolkit surge {named}")
     for probe in report["probes"]:
         assert (tmp_path / "p" / probe["folder"] / "report.json").is_file()
     assert json.loads((tmp_path / "p" / "peak.json").read_text()) == report

@@ -191,6 +191,18 @@ def test_the_command_prints_keeps_and_judges(tmp_path, monkeypatch):
     assert json.loads(passed.stdout)[0]["honest"] is True
 
 
+def test_checking_less_does_not_lower_what_was_verified(tmp_path):
+    """An honest check of one lower rate leaves the higher one; a failed one does not."""
+    path = tmp_path / "check.json"
+    high, low = judge(100.0, 1.0, measured()), judge(5.0, 1.0, measured())
+
+    assert keep((high,), path) == high
+    assert keep((low,), path) == high
+    assert last_check(path) == high
+    failed = replace(low, honest=False)
+    assert keep((failed,), path) == failed == last_check(path)
+
+
 @pytest.mark.parametrize("kind", [TimerFdAlarm, LoopAlarm])
 def test_an_alarm_rings_once_and_never_early(kind):
     """The last time that was set counts; a time in the past is now; closed is silent."""

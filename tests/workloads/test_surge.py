@@ -217,10 +217,24 @@ def test_a_surge_profile_takes_the_peak_and_the_time_scale():
     ]
 
 
-def test_a_profile_without_the_phases_is_no_surge():
+def test_a_steady_profile_is_given_the_phases():
+    """Whatever had its peak measured can be doubled, with the clients that come back."""
+    usual = surge_profile(load_profile("surge"), 6.0, 0.1)
+    profile = surge_profile(load_profile("text-only"), 6.0, 0.1)
+
+    assert profile.stretches() == usual.stretches()
+    assert profile.duration_s == usual.duration_s
+    assert profile.returning == usual.returning
+    assert profile.classes == load_profile("text-only").classes
+
+
+def test_other_phases_are_no_surge():
     """The message names what is missing."""
+    surge = load_profile("surge")
     with pytest.raises(UsageFault, match="baseline, surge, recovery"):
-        surge_profile(load_profile("smoke"), 1.0, 1.0)
+        surge_profile(surge.model_copy(update={"phases": surge.phases[:2]}), 1.0, 1.0)
+    with pytest.raises(UsageFault, match="no rate steers"):
+        surge_profile(load_profile("smoke").model_copy(update={"arrival": "closed"}), 1.0, 1.0)
 
 
 def test_a_verdict_says_in_words_what_its_json_holds():

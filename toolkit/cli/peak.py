@@ -61,7 +61,7 @@ def peak(
         load_profile(profile, overrides),
         url or default_url(RUNS),
         folder,
-        Asked(objective, confidence, low, high, max_probes, probe_seconds),
+        Asked(objective, confidence, low, high, max_probes, probe_seconds, profile),
         model,
         api_key,
         Told(begun, done),

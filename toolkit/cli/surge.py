@@ -30,7 +30,7 @@ def surge(
 
     The run folder keeps the verdict as surge.txt and surge.json. Exit codes: 0 survived, 1 not, 2 wrong usage, 3 nothing to load, 130 interrupted (then there is no verdict).
 
-    Example: toolkit surge --peak 2 --time-scale 0.1
+    Example: toolkit surge --profile smoke --peak 2 --time-scale 0.1
     """
     import json
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Look at workloads, and repeat recorded ones.", no_args_is_help=True)
 
 REFERENCE = "text-only"
+LATEST = "latest"
 BAR = 40
 
 
@@ -54,7 +55,7 @@ def show(
 
 @app.command()
 def replay(
-    run: Annotated[Path, typer.Argument(help="The folder of a bench run, or its name under runs/.")],
+    run: Annotated[Path, typer.Argument(help="The folder of a bench run, its name under runs/, or latest: the newest there.")],
     url: Annotated[str, typer.Option("--url", "--target", help="Base URL of an OpenAI-compatible server. Default: the service started last, else http://127.0.0.1:8000.")] = "",
     model: Annotated[str, typer.Option(help="Model to ask for. Default: the first that the target lists.")] = "",
     out: Annotated[Path | None, typer.Option(help="Run folder. Default: runs/bench-DATE-TIME.")] = None,
@@ -70,10 +71,25 @@ def replay(
     from toolkit.cli.bench import RUNS, bench
     from toolkit.core.errors import UsageFault
 
-    folder = next((found for found in (run, RUNS / run) if (found / "plan.json").is_file()), None)
+    newest = _recorded(RUNS)
+    candidates = (run, RUNS / run, *(newest[:1] if str(run) == LATEST else ()))
+    folder = next((found for found in candidates if (found / "plan.json").is_file()), None)
     if folder is None:
-        raise UsageFault(f"{run}: no run's folder here or under {RUNS}: it has no plan.json.")
+        told = (
+            f"the newest is {newest[0]}"
+            if newest
+            else f"there is none in {RUNS} yet: `toolkit bench` makes one"
+        )
+        raise UsageFault(
+            f"{run}: no folder of a bench run here or under {RUNS} (no plan.json in it); {told}."
+        )
     bench(profile=str(folder), url=url, model=model, out=out, api_key=api_key, as_json=as_json)
+
+
+def _recorded(runs_dir: Path) -> list[Path]:
+    """The folders of bench runs there, newest first."""
+    plans = [(plan.stat().st_mtime, plan.parent) for plan in runs_dir.glob("bench-*/plan.json")]
+    return [folder for _, folder in sorted(plans, reverse=True)]
 
 
 def _ratio(one: "Spread", other: "Spread") -> float:
@@ -107,16 +123,17 @@ def _print(shown: "Description", ratios: dict[str, float]) -> None:
             f"{name}/s", *(f"{rates[name]:.{0 if rates[name] >= 100 else 2}f}" for rates in expected)
         )
     screen.print(table)
-    _histogram("prompt tokens", {f"{low}-{2 * low - 1}": n for low, n in total.bins.items()})
+    _histogram("prompt tokens", [(f"{low}-{2 * low - 1}", n) for low, n in total.bins.items()])
     if not shown.concurrency:
         step = shown.duration_s / len(shown.slices)
-        _histogram("arrivals from second", {f"{i * step:.0f}": n for i, n in enumerate(shown.slices)})
+        _histogram("arrivals from second", [(f"{i * step:.3g}", n) for i, n in enumerate(shown.slices)])
     screen.print("\n".join(_remarks(shown, ratios)), highlight=False, markup=False, soft_wrap=True)
 
 
 ROWS = (
-    "requests", "share", "SLO class", "prompt tokens p50", "p90", "p99", "max", "variance",
-    "text tokens p50", "p90", "p99", "variance", "short texts", "long texts", "images mean", "p99", "megapixels p50", "p99", "max_tokens p50", "p99",
+    "requests", "share", "SLO class", "prompt tokens p50", "prompt tokens p90", "prompt tokens p99", "prompt tokens max", "prompt variance",
+    "text tokens p50", "text tokens p90", "text tokens p99", "text variance", "short texts", "long texts", "images mean", "images p99",
+    "megapixels p50", "megapixels p99", "max_tokens p50", "max_tokens p99",
 )  # fmt: skip
 
 
@@ -133,11 +150,12 @@ def _cells(group: "Group") -> list[str]:
     ]  # fmt: skip
 
 
-def _histogram(title: str, rows: dict[str, int]) -> None:
+def _histogram(title: str, rows: list[tuple[str, int]]) -> None:
     screen = console()
-    most, width = max(rows.values(), default=0), max(map(len, (*rows, title)))
+    most = max((count for _, count in rows), default=0)
+    width = max(len(label) for label in (title, *(label for label, _ in rows)))
     screen.print(f"{title:>{width}}", highlight=False, markup=False)
-    for label, count in rows.items():
+    for label, count in rows:
         screen.print(
             f"{label:>{width}} {'█' * round(BAR * count / max(1, most)):<{BAR}} {count}",
             highlight=False,
