@@ -187,7 +187,9 @@ class Dispatcher:
                 reader.end()
             else:
                 read_whole(name, await response.read())
-            progress.prefill_done_at = self._clock.monotonic()
+            done_at = self._clock.monotonic()
+            # A first token shows that the prefill was done before its own answer said so.
+            progress.prefill_done_at = min(done_at, progress.first_token_at or done_at)
         except TransportError as error:
             raise LegLost(f"The connection to {name} broke: {error}.", name) from error
         finally:

@@ -84,6 +84,7 @@ def test_the_answer_comes_from_decode_event_by_event_and_nothing_is_aborted():
     assert attempt.text != attempt.prefill.calls[0].text and len(seen.said.split()) == 2
     assert attempt.progress.token_events == 2 and len(attempt.progress.gaps_s) == 1
     assert attempt.progress.finish_reason == "stop"
+    assert attempt.progress.prefill_done_at <= attempt.progress.first_token_at
     assert attempt.aborted == set()
 
 
