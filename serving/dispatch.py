@@ -187,9 +187,8 @@ class Dispatcher:
                 reader.end()
             else:
                 read_whole(name, await response.read())
-            done_at = self._clock.monotonic()
-            # A first token shows that the prefill was done before its own answer said so.
-            progress.prefill_done_at = min(done_at, progress.first_token_at or done_at)
+            if progress.prefill_done_at is None:
+                progress.prefill_done_at = self._clock.monotonic()
         except TransportError as error:
             raise LegLost(f"The connection to {name} broke: {error}.", name) from error
         finally:
@@ -219,6 +218,8 @@ class Dispatcher:
                         continue
                     if progress.first_token_at is None:
                         progress.first_token_at = at  # an answer may be empty: its end is its first sign
+                        if progress.prefill_done_at is None:
+                            progress.prefill_done_at = at  # whose own answer has not said so yet
                     if reader.done:
                         break  # the last piece goes out only once the stream has proven whole
                     sending = True
