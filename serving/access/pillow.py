@@ -20,6 +20,7 @@ READ_ERRORS: tuple[type[Exception], ...] = (
     LookupError,
     TypeError,
     OverflowError,
+    AssertionError,  # Pillow's, about the bytes that it reads
     RuntimeError,  # the AVIF decoder's own
     struct.error,
     zlib.error,

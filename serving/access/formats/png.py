@@ -6,6 +6,7 @@ from serving.access.formats.exif import orientation_of
 from serving.access.formats.structure import MalformedError, Structure, most_blocks
 
 _NEEDED = frozenset([b"IHDR", b"PLTE", b"tRNS", b"IDAT", b"IEND"])
+_PALETTE = 3  # the header's colour type
 
 
 def walk(data: bytes) -> Structure:
@@ -16,11 +17,16 @@ def walk(data: bytes) -> Structure:
         raise MalformedError("the PNG does not begin with its header")
     width, height = struct.unpack_from(">II", data, 16)
     orientation, position = 1, 8
+    lacks_palette = data[25] == _PALETTE
     for _ in range(most_blocks(data, usual_bytes=1024)):
         (length,) = struct.unpack_from(">I", data, position)
         kind, end = data[position + 4 : position + 8], position + 12 + length
         if end > len(data):
             raise MalformedError("the PNG is cut off")
+        if kind == b"PLTE":
+            lacks_palette = False
+        elif kind == b"IDAT" and lacks_palette:
+            raise MalformedError("the PNG lacks its palette")
         if kind in _NEEDED:
             parts.append(view[position:end])
         elif kind == b"eXIf":

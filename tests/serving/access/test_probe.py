@@ -190,6 +190,14 @@ def test_other_formats_are_refused(kind: str) -> None:
     assert code_of(saved(pictures.arrow(), kind)) == "image_invalid"
 
 
+def test_palette_png_without_a_palette_is_refused() -> None:
+    """The decoder would fail an assertion of its own."""
+    data = saved(pictures.arrow().quantize(4), "PNG")
+    begin, end = data.index(b"PLTE") - 4, data.index(b"IDAT") - 4
+
+    assert code_of(data[:begin] + data[end:]) == "image_invalid"
+
+
 @pytest.mark.parametrize(("width", "height"), [(0, 5), (5, 0), (0, 0)])
 def test_sides_of_zero_are_refused(width: int, height: int) -> None:
     """A picture without pixels is not a picture."""
