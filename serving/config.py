@@ -126,6 +126,11 @@ class AccessConfig(Section):
     )
     workers: int = Field(0, ge=0, description="Decode threads; 0: one per core.")
     max_queued_images: int = Field(64, ge=1, description="Images waiting for a decode thread; beyond: 429.")
+    cache_mb: int = Field(
+        256,
+        ge=0,
+        description="Memory, MB, for prepared images: one that comes again is not decoded again. 0: none is kept.",
+    )
     handover: Literal["png", "jpeg"] = Field(
         "png",
         description="How prepared pixels travel to the engine: png loses nothing; jpeg (q95 4:4:4) is smaller, 40-44 dB.",

@@ -82,11 +82,19 @@ class Gateway:
             with_image=grid.family != "text",
         )
         self.pool = DecodePool(config.access)
-        self.access = Access(config.access, grid, Fetcher(config.access, self.pool, clock), self.pool, clock)
+        fetcher = Fetcher(config.access, self.pool, clock)
+        self.access = Access(config.access, grid, fetcher, self.pool, clock, self.telemetry.count)
         self.admission = Admission(config.schedule.max_in_flight, config.schedule.max_waiting)
         self.keys = Keys.load(config.gateway.api_keys_file)
         self.status = Status(
-            service, self.book, self.prober, self.admission, self.pool, self.telemetry, self.journal
+            service,
+            self.book,
+            self.prober,
+            self.admission,
+            self.pool,
+            self.access,
+            self.telemetry,
+            self.journal,
         )
         parts = Parts(
             config,

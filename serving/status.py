@@ -2,6 +2,7 @@
 
 import orjson
 
+from serving.access.prepare import TIER, Access
 from serving.access.workers import DecodePool
 from serving.health import Prober
 from serving.pairs import PairBook
@@ -24,6 +25,7 @@ class Status:
         prober: Prober,
         admission: Admission,
         pool: DecodePool,
+        access: Access,
         telemetry: Telemetry,
         journal: Journal,
     ) -> None:
@@ -32,6 +34,7 @@ class Status:
         self._prober = prober
         self._admission = admission
         self._pool = pool
+        self._access = access
         self._telemetry = telemetry
         self._journal = journal
         self._dropped_told = 0
@@ -66,6 +69,8 @@ class Status:
         telemetry.gauge(names.IN_FLIGHT, self._admission.running)
         telemetry.gauge(names.DECODE_BUSY, self._pool.busy)
         telemetry.gauge(names.DECODE_QUEUED, self._pool.queued)
+        telemetry.gauge(names.IMAGE_CACHE_BYTES, self._access.held_bytes, tier=TIER)
+        telemetry.gauge(names.IMAGE_CACHE_ENTRIES, self._access.held_images, tier=TIER)
         for engine in self._book.engines.values():
             telemetry.gauge(
                 names.ENGINE_UP, self._book.is_up(engine.name), engine=engine.name, role=engine.role

@@ -1,11 +1,16 @@
 """The bytes behind an image URL: a data: URI, or http(s) under a guard, a byte cap and one total deadline.
 
 Messages never tell a resolved address or a byte of the answer: what the gateway can reach is not for callers.
+Answers are remembered by the URL that gave them, as far as HTTP allows (pages.py); a redirect is asked for anew.
 """
 
 import asyncio
 import binascii
+import hashlib
 import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
 
 import certifi
 import httpx
@@ -14,8 +19,9 @@ from httpx_secure import SSRFProtectionError
 
 from serving.access.address import is_public, literal
 from serving.access.guard import BlockedError, DnsThreads, Resolver, guarded_client, open_client
+from serving.access.pages import Page, Pages, Terms, terms_of
 from serving.access.workers import DecodePool
-from serving.config import AccessConfig
+from serving.config import MB, AccessConfig
 from toolkit.core.clock import Clock, SystemClock
 from toolkit.core.errors import InvalidRequest, OutOfTime, TooLarge
 
@@ -23,9 +29,42 @@ _HEADERS = {"Accept": "image/*", "Accept-Encoding": "identity", "User-Agent": "m
 _PORTS = {"http": 80, "https": 443}
 _REDIRECTS = frozenset([301, 302, 303, 307, 308])
 _LONGEST_URL = 8192
+PAGES_SHARE = 1 / 16
+"""Part of access.cache_mb for what is known of URLs: 8 kB at most each, a fifth of that as a rule."""
+
 _LONGEST_DATA_HEAD = 256
 _BASE64_PIECE = 1 << 20  # characters, a multiple of four
-_INLINE_BASE64 = 256_000  # characters that decode in well under a millisecond, on the event loop
+_INLINE_BYTES = 192_000  # that are hashed in well under a millisecond, on the event loop
+INLINE_URI = _INLINE_BYTES // 3 * 4
+"""Characters of a data: URI up to which it is decoded and hashed in place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Fetched:
+    """An image file, or the news that what the caller holds of it is still right.
+
+    data: None for the latter; digest: SHA-256 of the bytes; keep: whether anything of it may outlast the
+    request; read: how it was come by.
+    """
+
+    data: bytes | None
+    digest: bytes
+    keep: bool = True
+    read: Literal["data", "downloaded", "unchanged", "fresh"] = "data"
+
+
+@dataclass(frozen=True, slots=True)
+class _Body:
+    """A whole answer; asked_at: instant of the clock's monotonic()."""
+
+    data: bytes
+    url: str
+    terms: Terms
+    asked_at: float
+
+
+def _nothing(_: bytes) -> bool:
+    return False
 
 
 class Fetcher:
@@ -46,10 +85,20 @@ class Fetcher:
         tls = tls or ssl.create_default_context(cafile=certifi.where())
         self._guarded = guarded_client(tls, config.url_timeout_s, resolve or self._dns)
         self._open = open_client(tls, config.url_timeout_s)
+        self._pages = Pages(int(config.cache_mb * MB * PAGES_SHARE))
 
-    async def fetch(self, url: str, deadline: float | None = None) -> bytes:
-        """The file's bytes; `deadline` is an instant of the clock's monotonic().
+    @property
+    def remembered_bytes(self) -> int:
+        """Memory that is taken by what is known of URLs."""
+        return self._pages.size_bytes
 
+    async def fetch(
+        self, url: str, deadline: float | None = None, held: Callable[[bytes], bool] = _nothing
+    ) -> Fetched:
+        """The file; `deadline` is an instant of the clock's monotonic().
+
+        `held` says of a digest whether the caller holds what it needs of those bytes; then they are not sent again
+        if the server says so (ETag), nor asked for while its max-age lasts.
         Raises InvalidRequest (image_url_blocked, image_fetch_failed, image_invalid), TooLarge(image_too_large),
         OutOfTime(hop="fetch") at the deadline, Busy.
         """
@@ -59,13 +108,19 @@ class Fetcher:
         limit_s = self._config.url_timeout_s
         try:
             async with asyncio.timeout(limit_s if left_s is None else min(limit_s, left_s)):
-                return await self._download(url)
+                found = await self._download(url, held)
         except TimeoutError as error:
             if left_s is not None and left_s <= limit_s:
                 raise OutOfTime(
                     "the time budget ended while the image was downloading.", hop="fetch"
                 ) from error
             raise _failed(f"the download took longer than {limit_s:g} s") from error
+        if isinstance(found, Fetched):
+            return found
+        inline = len(found.data) <= _INLINE_BYTES
+        digest = _digest(found.data) if inline else await self._pool.run(_digest, found.data)
+        self._pages.keep(found.url, digest, found.terms, found.asked_at)
+        return Fetched(found.data, digest, found.terms.store, "downloaded")
 
     async def close(self) -> None:
         """Closes every connection. Idempotent."""
@@ -73,7 +128,7 @@ class Fetcher:
         await self._open.aclose()
         self._dns.close()
 
-    async def _from_data_uri(self, url: str) -> bytes:
+    async def _from_data_uri(self, url: str) -> Fetched:
         comma = url.find(",", 0, _LONGEST_DATA_HEAD)
         media_type, *parameters = url[5 : max(comma, 5)].split(";")
         if comma < 0 or not parameters or parameters[-1].strip().lower() != "base64":
@@ -86,22 +141,31 @@ class Fetcher:
         if size > limit:
             raise _too_large(f"the image has {size} bytes; the limit is {limit}")
         try:
-            if length <= _INLINE_BASE64:
-                return _decode_base64(url, begin, size)
-            return await self._pool.run(_decode_base64, url, begin, size)
+            if len(url) <= INLINE_URI:
+                return _decoded(url, begin, size)
+            return await self._pool.run(_decoded, url, begin, size)
         except (binascii.Error, ValueError) as error:
             raise InvalidRequest("the data: URI is not valid base64.", code="image_invalid") from error
 
-    async def _download(self, url: str) -> bytes:
+    async def _download(self, url: str, held: Callable[[bytes], bool]) -> Fetched | _Body:
         target = _parse(url)
         for _ in range(self._config.max_redirects + 1):
             client = self._client_for(target)
+            name, asked_at = str(target.copy_with(fragment=None)), self._clock.monotonic()
+            page = self._pages.find(name, held, asked_at)
+            if page is not None and asked_at < page.fresh_until:
+                return Fetched(None, page.digest, read="fresh")
+            headers = _HEADERS if page is None else {**_HEADERS, "If-None-Match": page.etag}
             try:
-                request = client.build_request("GET", target, headers=_HEADERS)
+                request = client.build_request("GET", target, headers=headers)
                 response = await client.send(request, stream=True)
                 try:
+                    if response.status_code == 304 and page is not None:
+                        await response.aread()  # has no body; read to its end, the connection stays open
+                        return self._unchanged(name, page, response, asked_at)
                     if response.status_code not in _REDIRECTS:
-                        return await self._body(response)
+                        data = await self._body(response)
+                        return _Body(data, name, terms_of(response.headers), asked_at)
                     target = _redirected(target, response)
                 finally:
                     await response.aclose()
@@ -140,6 +204,12 @@ class Fetcher:
             raise _blocked("the URL's host is not on the public internet")
         return self._guarded
 
+    def _unchanged(self, url: str, page: Page, response: httpx.Response, asked_at: float) -> Fetched:
+        terms = terms_of(response.headers)
+        terms = replace(terms, etag=terms.etag or page.etag)  # a 304 may leave it out
+        self._pages.keep(url, page.digest, terms, asked_at)
+        return Fetched(None, page.digest, terms.store, "unchanged")
+
     async def _body(self, response: httpx.Response) -> bytes:
         limit = self._config.max_image_bytes
         if response.status_code != 200:
@@ -157,6 +227,16 @@ class Fetcher:
         if not body:
             raise _failed("the URL answered with an empty body")
         return bytes(body)
+
+
+def _digest(data: bytes) -> bytes:
+    return hashlib.sha256(data).digest()
+
+
+def _decoded(url: str, begin: int, size: int) -> Fetched:
+    """One job, so that a large image waits for a thread once. Raises ValueError."""
+    data = _decode_base64(url, begin, size)
+    return Fetched(data, _digest(data))
 
 
 def _decode_base64(url: str, begin: int, size: int) -> bytes:

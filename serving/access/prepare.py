@@ -1,20 +1,36 @@
-"""From image URLs to pictures the engine keeps as they are: fetch, probe, decode, encode; all images at once."""
+"""From image URLs to pictures the engine keeps as they are: fetch, probe, decode, encode; all images at once.
+
+An image is prepared once: who asks for the same bytes meanwhile waits for that, who asks later finds it, by the
+digest of the bytes (docs/decisions/0013-once-is-enough.md).
+"""
 
 import asyncio
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, Protocol
 
 import pybase64
 
+from serving.access.cache import Store
 from serving.access.decode import decode, encode
-from serving.access.fetch import Fetcher
+from serving.access.fetch import INLINE_URI, PAGES_SHARE, Fetched, Fetcher
 from serving.access.grid import ImageGrid
 from serving.access.probe import probe
+from serving.access.recipe import recipe
+from serving.access.single_flight import Begin, SingleFlight
 from serving.access.workers import DecodePool
-from serving.config import AccessConfig
+from serving.config import MB, AccessConfig
+from toolkit.core import names
 from toolkit.core.clock import Clock
 from toolkit.core.errors import InvalidRequest, OutOfTime, ToolkitError
+from toolkit.core.names import Metric
 from toolkit.core.sample import ImageRecord
+
+REFUSAL_S = 60.0
+"""How long a refusal is remembered: a cut-off file costs a whole decode each time it is tried again. Not for good,
+since what looks like a bad file may have been a decoder short of memory."""
+
+TIER = "memory"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,17 +50,82 @@ class PreparedImages:
     prepared_at: float
 
 
+class Count(Protocol):
+    """Counts an event, as Telemetry.count does."""
+
+    def __call__(self, metric: Metric, amount: float = 1.0, **labels: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """Why an image is not taken, as a value: an exception would keep alive every frame it passed, and their files."""
+
+    kind: type[InvalidRequest]
+    message: str
+    code: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Source:
+    """What was read; `held` is what was made of it before, where that makes its bytes needless."""
+
+    fetched: Fetched
+    held: Prepared | _Refusal | None = None
+
+
+class _Url:
+    """A URL of up to megabytes as a key: hashed by samples, since hashing all of it would hold up the loop longer
+    than the one comparison that an equal one costs."""
+
+    __slots__ = ("_text",)
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __hash__(self) -> int:
+        text, middle = self._text, len(self._text) // 2
+        return hash((len(text), text[:256], text[middle : middle + 256], text[-256:]))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Url) and self._text == other._text
+
+
+def _uncounted(metric: Metric, amount: float = 1.0, **labels: str) -> None:
+    pass
+
+
 class Access:
     """The access layer of one gateway. Owns the fetcher and the pool that it is given."""
 
     def __init__(
-        self, config: AccessConfig, grid: ImageGrid, fetcher: Fetcher, pool: DecodePool, clock: Clock
+        self,
+        config: AccessConfig,
+        grid: ImageGrid,
+        fetcher: Fetcher,
+        pool: DecodePool,
+        clock: Clock,
+        count: Count = _uncounted,
     ) -> None:
         self._config = config
         self._grid = grid
         self._fetcher = fetcher
         self._pool = pool
         self._clock = clock
+        self._count = count
+        self._recipe = recipe(config, grid)
+        self._held: Store[bytes, Prepared | _Refusal] = Store(int(config.cache_mb * MB * (1 - PAGES_SHARE)))
+        self._reading: SingleFlight[_Url, _Source] = SingleFlight()
+        self._preparing: SingleFlight[bytes, Prepared] = SingleFlight()
+
+    @property
+    def held_images(self) -> int:
+        """Prepared images and refusals that are remembered."""
+        return len(self._held)
+
+    @property
+    def held_bytes(self) -> int:
+        """Memory that is taken by all that is remembered."""
+        return self._held.size_bytes + self._fetcher.remembered_bytes
 
     async def prepare(self, urls: Sequence[str], deadline: float) -> PreparedImages:
         """Every image, or the first error; then the others are given up. Equal URLs are prepared once.
@@ -82,6 +163,8 @@ class Access:
 
     async def close(self) -> None:
         """Gives up whatever runs. Idempotent."""
+        await self._reading.close()
+        await self._preparing.close()
         await self._fetcher.close()
         self._pool.close()
 
@@ -89,18 +172,71 @@ class Access:
         hop = "fetch"
         try:
             async with asyncio.timeout(deadline - self._clock.monotonic()):
-                data = await self._fetcher.fetch(url, deadline)
+                # Not named here, so that only the work itself holds the file while many wait for it.
+                picture = self._picture(await self._read(url, deadline))
                 fetched_at = self._clock.monotonic()
                 hop = "prepare"
-                origin = "data" if url[:5].lower() == "data:" else "url"
-                return await self._pool.run(self._prepared, data, origin), fetched_at
+                prepared = await picture
         except TimeoutError as error:
             raise OutOfTime(f"{name}: the time budget ended during {hop}.", hop=hop) from error
         except ToolkitError as error:
             raise _named(error, name) from error
+        return _of_origin(prepared, "data" if _is_data(url) else "url"), fetched_at
 
-    def _prepared(self, data: bytes, origin: str) -> Prepared:
+    async def _read(self, url: str, deadline: float) -> _Source:
+        data = _is_data(url)
+        if data and len(url) <= INLINE_URI:
+            return _Source(await self._fetcher.fetch(url, deadline))
+        key = _Url(url)
+        shared = key in self._reading
+        source = await self._reading.join(key, lambda _: self._read_shared(url)).wait()
+        if not data:
+            self._count(names.IMAGE_URLS, result="joined" if shared else source.fetched.read)
+        return source
+
+    async def _read_shared(self, url: str) -> _Source:
+        """Bounded by the URL limit alone: each who waits has a deadline of its own."""
+        found: list[Prepared | _Refusal] = []
+
+        def held(digest: bytes) -> bool:
+            image = self._held.get(self._recipe + digest, self._clock.monotonic())
+            found[:] = [] if image is None else [image]
+            return image is not None
+
+        fetched = await self._fetcher.fetch(url, None, held)
+        # What was found then counts, even if it had to make room since.
+        return _Source(fetched, found[0] if fetched.data is None else None)
+
+    def _picture(self, source: _Source) -> Awaitable[Prepared]:
+        """The picture, held or to come. Not a coroutine: it must not keep the file while its caller waits."""
+        key = self._recipe + source.fetched.digest
+        held = source.held or self._held.get(key, self._clock.monotonic())
+        if held is not None:
+            self._count(names.IMAGE_CACHE, tier=TIER, result="hit")
+            return _told(held)
+        result = "wait" if key in self._preparing else "miss"
+        self._count(names.IMAGE_CACHE, tier=TIER, result=result)
+        return self._preparing.join(
+            key, lambda begin: self._prepare_and_keep(key, source.fetched, begin)
+        ).wait()
+
+    async def _prepare_and_keep(self, key: bytes, fetched: Fetched, begin: Begin) -> Prepared:
+        assert fetched.data is not None
+        try:
+            prepared = await self._pool.run(self._prepared, fetched.data, begin)
+        except InvalidRequest as error:  # about the bytes and the limits in the recipe, nothing else
+            if fetched.keep:
+                refusal = _Refusal(type(error), error.message, error.code.code)
+                ends = self._clock.monotonic() + REFUSAL_S
+                self._held.put(key, refusal, len(error.message), ends)
+            raise
+        if fetched.keep:
+            self._held.put(key, prepared, len(prepared.data_uri))
+        return prepared
+
+    def _prepared(self, data: bytes, begin: Begin) -> Prepared:
         """The CPU part, on a pool thread."""
+        begin()
         header = probe(data, self._config)
         target = self._grid.target_size(*header.size)
         file = encode(decode(data, header, target), self._config.handover)
@@ -115,9 +251,27 @@ class Access:
                 tokens=self._grid.tokens(width, height),
                 prepared_width=target[0],
                 prepared_height=target[1],
-                origin=origin,
+                origin="data",
             ),
         )
+
+
+def _is_data(url: str) -> bool:
+    return url[:5].lower() == "data:"
+
+
+def _of_origin(prepared: Prepared, origin: Literal["data", "url"]) -> Prepared:
+    """The same picture with this request's origin: the first who asked may have sent it the other way."""
+    if prepared.record.origin == origin:
+        return prepared
+    return replace(prepared, record=replace(prepared.record, origin=origin))
+
+
+async def _told(held: Prepared | _Refusal) -> Prepared:
+    """What is remembered, told as if it were new."""
+    if isinstance(held, _Refusal):
+        raise held.kind(held.message, code=held.code)
+    return held
 
 
 def _first_places(urls: Sequence[str]) -> list[int]:

@@ -125,6 +125,26 @@ DECODE_BUSY = Metric("toolkit_decode_workers_busy", "gauge", "threads", "Decode 
 DECODE_QUEUED = Metric(
     "toolkit_decode_queue_images", "gauge", "images", "Images waiting for a decode thread."
 )
+IMAGE_CACHE = Metric(
+    "toolkit_image_cache_total",
+    "counter",
+    "images",
+    "Images asked of the cache: hit (held, a refusal too), wait (another request was preparing it), miss (prepared).",
+    ("tier", "result"),
+)
+IMAGE_CACHE_BYTES = Metric(
+    "toolkit_image_cache_bytes", "gauge", "bytes", "Memory taken by what the cache holds.", ("tier",)
+)
+IMAGE_CACHE_ENTRIES = Metric(
+    "toolkit_image_cache_entries", "gauge", "images", "Images that the cache holds.", ("tier",)
+)
+IMAGE_URLS = Metric(
+    "toolkit_image_urls_total",
+    "counter",
+    "images",
+    "Images by URL: downloaded, unchanged (304), fresh (not asked for), joined (another request was downloading it).",
+    ("result",),
+)
 ENGINE_UP = Metric(
     "toolkit_engine_up", "gauge", "bool", "1 while the engine answers /ready.", ("engine", "role")
 )

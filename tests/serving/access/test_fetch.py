@@ -197,8 +197,8 @@ def test_allowed_host_is_fetched_over_one_connection() -> None:
     """Bytes come back as sent, connections are kept, and only harmless headers go out."""
 
     async def scenario(fetcher: Fetcher, server: Server) -> None:
-        assert await fetcher.fetch(server.url("/a")) == b"picture"
-        assert await fetcher.fetch(server.url("/b")) == b"picture"
+        assert (await fetcher.fetch(server.url("/a"))).data == b"picture"
+        assert (await fetcher.fetch(server.url("/b"))).data == b"picture"
 
     server = with_server(lambda _: reply(200, b"picture", "Set-Cookie: a=b"), scenario)
 
@@ -213,7 +213,7 @@ def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch
         monkeypatch.setenv(name, "http://127.0.0.1:9")
 
     async def scenario(fetcher: Fetcher, server: Server) -> None:
-        assert await fetcher.fetch(server.url()) == b"direct"
+        assert (await fetcher.fetch(server.url())).data == b"direct"
 
     with_server(lambda _: reply(200, b"direct"), scenario)
 
@@ -244,7 +244,7 @@ def test_redirects_are_followed_a_few_times() -> None:
     """Relative ones too; a loop ends at the limit."""
 
     async def scenario(fetcher: Fetcher, server: Server) -> None:
-        assert await fetcher.fetch(server.url("/start")) == b"found"
+        assert (await fetcher.fetch(server.url("/start"))).data == b"found"
         server.requests.clear()
         assert await code_of(fetcher, server.url("/loop")) == "image_fetch_failed"
         assert len(server.requests) == 3
@@ -309,8 +309,8 @@ def test_data_uri(size: int) -> None:
     """Small ones are decoded in place, large ones on the pool."""
 
     async def scenario(fetcher: Fetcher) -> None:
-        assert await fetcher.fetch(data_uri(bytes(size))) == bytes(size)
-        assert await fetcher.fetch(data_uri(bytes(size), "DATA:Image/JPEG;x=y;BASE64")) == bytes(size)
+        assert (await fetcher.fetch(data_uri(bytes(size)))).data == bytes(size)
+        assert (await fetcher.fetch(data_uri(bytes(size), "DATA:Image/JPEG;x=y;BASE64"))).data == bytes(size)
 
     without_server(scenario)
 
@@ -345,7 +345,7 @@ def test_data_uri_is_capped_before_it_is_decoded() -> None:
     """Four characters are three bytes; the limit is exact."""
 
     async def scenario(fetcher: Fetcher) -> None:
-        assert await fetcher.fetch(data_uri(bytes(1000))) == bytes(1000)
+        assert (await fetcher.fetch(data_uri(bytes(1000)))).data == bytes(1000)
         assert await code_of(fetcher, data_uri(bytes(1001))) == "image_too_large"
         assert await code_of(fetcher, "data:image/png;base64," + "!" * 2000) == "image_too_large"
 

@@ -3,12 +3,13 @@
 import asyncio
 import base64
 from collections.abc import Awaitable, Callable
+from hashlib import sha256
 from io import BytesIO
 
 import pytest
 from PIL import Image
 
-from serving.access.fetch import Fetcher
+from serving.access.fetch import Fetched, Fetcher
 from serving.access.grids import QwenGrid, TextGrid
 from serving.access.prepare import Access
 from serving.access.workers import DecodePool
@@ -31,7 +32,9 @@ class ScriptedFetcher(Fetcher):
         self.asked: list[str] = []
         self.given_up: list[str] = []
 
-    async def fetch(self, url: str, deadline: float | None = None) -> bytes:
+    async def fetch(
+        self, url: str, deadline: float | None = None, held: Callable[[bytes], bool] = bool
+    ) -> Fetched:
         if url.startswith("data:"):
             return await super().fetch(url, deadline)
         self.asked.append(url)
@@ -44,7 +47,7 @@ class ScriptedFetcher(Fetcher):
         if isinstance(page, Exception):
             raise page
         assert isinstance(page, bytes)
-        return page
+        return Fetched(page, sha256(page).digest(), read="downloaded")
 
 
 def run(
