@@ -12,6 +12,7 @@ import orjson
 from toolkit.core.http.sse import EventSplitter
 
 PREFIX, END, SEAM, DONE = b"data: ", b"\n\n", b"\n\ndata: ", b"[DONE]"
+MAX_CODE = 100  # a longer one is no name; reports count failures by it
 ABORTS = frozenset({"abort", "error"})  # SGLang ends a request that it gave up with finish_reason "abort"
 
 
@@ -88,9 +89,9 @@ class StreamedAnswer:
                 if delta and (delta.get("content") or _bears_token(delta)):
                     self.token_times.append(arrived_at)
                 if reason := choice.get("finish_reason"):
-                    self.finish_reason = reason
-            if chunk.get("usage"):
-                self.usage = chunk["usage"]
+                    self.finish_reason = _text(reason)
+            if usage := chunk.get("usage"):
+                self.usage = _counts(usage)
         except (ValueError, TypeError, AttributeError):
             self._fault = self._fault or Ending("bad_event", f"not a chat chunk: {data[:200]!r}")
 
@@ -115,8 +116,8 @@ class WholeAnswer:
             if "error" in answer:
                 return error_ending(answer, "error_body")
             choice = answer["choices"][0]
-            self.usage = answer.get("usage") or {}
-            self.finish_reason = choice.get("finish_reason")
+            self.usage = _counts(answer.get("usage"))
+            self.finish_reason = _text(choice.get("finish_reason"))
             if _bears_token(choice.get("message") or {}):
                 self.token_times = [self._last_at]
         except (ValueError, TypeError, AttributeError, LookupError):
@@ -135,8 +136,21 @@ def error_ending(body: Any, fallback: str) -> Ending:
         return Ending(fallback, None if error is None else str(error)[:300])
     code = error.get("code")
     message = error.get("message")
-    named = isinstance(code, str) and code and not code.isdigit()
+    named = isinstance(code, str) and 0 < len(code) <= MAX_CODE and code.isprintable() and not code.isdigit()
     return Ending(code if named else fallback, None if message is None else str(message)[:300])
+
+
+def _text(reason: Any) -> str | None:
+    if reason is not None and not isinstance(reason, str):
+        raise TypeError("a finish_reason is a text")
+    return reason
+
+
+def _counts(usage: Any) -> dict[str, Any]:
+    """What a server counted; what is no count is left out, since totals are made of these."""
+    if not isinstance(usage, dict):
+        return {}
+    return {name: count for name, count in usage.items() if type(count) is int and count >= 0}
 
 
 def _bears_token(delta: dict[str, Any]) -> bool:

@@ -13,24 +13,25 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 
 import orjson
 
 from toolkit.core.clock import Clock, SystemClock
-from toolkit.core.errors import UsageFault
+from toolkit.core.errors import EnvironmentFault, UsageFault
 from toolkit.core.http.client import HttpClient
 from toolkit.core.journal import Journal
 from toolkit.core.plan import Plan
 from workloads.client import ChatCaller
 from workloads.compose import compose
 from workloads.driver import Drive, Driver, Progress
-from workloads.folders import begin
+from workloads.folders import begin, released_unused
 from workloads.image_server import serving_images
 from workloads.offer import offer_of
 from workloads.own_error import cache_file, last_check
+from workloads.own_limits import allow_files
 from workloads.prepare import Prepared, authorization, prepare
 from workloads.profile import Profile, to_toml
 from workloads.record import LoadSample
@@ -44,6 +45,7 @@ PROGRESS_EVERY_S = 0.25
 SAMPLES = "samples"
 SAMPLE_QUEUE = 1_000_000  # a slow disk must not cost a record
 MAX_IDLE = 10_000  # every connection of a peak is kept: a new one costs the request that needs it
+ENDS = (signal.SIGINT, signal.SIGTERM)
 UNLIMITED_BYTES = 1 << 62  # a run's samples are one file
 
 
@@ -93,11 +95,13 @@ def run_bench(
 ) -> BenchResult:
     """Load the target with the profile and write the run folder. Ctrl-C ends the run early and keeps what was recorded.
 
-    Raises EnvironmentFault when nothing answers, UsageFault when the folder is in use or the plan is empty or too large.
+    Raises EnvironmentFault when nothing answers or records could not be written, UsageFault when the folder is in use
+    or the plan is empty or too large.
     """
     import uvloop
 
     hooks = hooks or Hooks()
+    allow_files()
     target = base_url(url)
     clock = SystemClock()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -108,7 +112,7 @@ def run_bench(
         if not plan.requests:
             raise UsageFault("the plan has no request: ask for a higher rate or a longer duration.")
         begin(folder, to_toml(profile), plan.to_json())
-        with serving_images(plan, folder / "plan.json", profile.image_server):
+        with released_unused(folder), serving_images(plan, folder / "plan.json", profile.image_server):
             prepared = prepare(
                 plan,
                 model,
@@ -127,7 +131,10 @@ def run_bench(
     summary = summarise(
         drive.samples, profile.slo.slos(), drive.window_s, drive.ended_s, drive.interrupted, cpu_share
     )
-    return write_report(folder, facts, summary)
+    result = write_report(folder, facts, summary)
+    if run.faults:
+        raise EnvironmentFault(f"{run.faults[0]}. The report tells of the whole run, the records do not.")
+    return result
 
 
 def facts_of(profile: Profile, plan: Plan, target: str, model: str, started_at: float) -> RunFacts:
@@ -148,11 +155,14 @@ def facts_of(profile: Profile, plan: Plan, target: str, model: str, started_at: 
 
 
 def write_report(folder: Path, facts: RunFacts, summary: Summary) -> BenchResult:
-    """report.json and report.md, beside the samples they tell of."""
+    """report.json and report.md, beside the samples they tell of. Raises EnvironmentFault when they cannot be written."""
     beside = Beside(last_check(cache_file(os.environ)), _levels(folder))
     report = json.dumps(to_json(facts, summary, beside), indent=2) + "\n"
-    (folder / "report.json").write_text(report, encoding="utf-8")
-    (folder / "report.md").write_text(to_markdown(facts, summary, beside), encoding="utf-8")
+    try:
+        (folder / "report.json").write_text(report, encoding="utf-8")
+        (folder / "report.md").write_text(to_markdown(facts, summary, beside), encoding="utf-8")
+    except OSError as error:
+        raise EnvironmentFault(f"{folder}: the report cannot be written ({error.strerror}).") from error
     return BenchResult(facts, summary, folder, beside)
 
 
@@ -183,6 +193,7 @@ class _Run:
     prepared: tuple[Prepared, ...]
     folder: Path
     clock: Clock
+    faults: list[str] = field(default_factory=list)  # why records were lost
 
     async def drive(
         self, hooks: Hooks, pages: tuple[Source, ...], every_s: float, key: tuple[tuple[str, str], ...]
@@ -232,29 +243,37 @@ class _Run:
 
     def _journal(self, name: str) -> Journal:
         return Journal(
-            self.folder, name, max_file_bytes=UNLIMITED_BYTES, keep_files=1, max_queued=SAMPLE_QUEUE
+            self.folder,
+            name,
+            max_file_bytes=UNLIMITED_BYTES,
+            keep_files=1,
+            max_queued=SAMPLE_QUEUE,
+            on_fault=self.faults.append,
         )
 
 
 @contextmanager
 def _stop_on_interrupt(stop: asyncio.Event) -> Iterator[None]:
-    """The first Ctrl-C ends the run in order; the next one is Python's own."""
+    """The first Ctrl-C or SIGTERM ends the run in order; the next one is Python's own."""
     if threading.current_thread() is not threading.main_thread():
         yield  # signals are somebody else's
         return
     loop = asyncio.get_running_loop()
 
     def interrupt() -> None:
-        loop.remove_signal_handler(signal.SIGINT)
+        for number in ENDS:
+            loop.remove_signal_handler(number)
         stop.set()
 
-    before = signal.getsignal(signal.SIGINT)
-    loop.add_signal_handler(signal.SIGINT, interrupt)
+    before = {number: signal.getsignal(number) for number in ENDS}
+    for number in ENDS:
+        loop.add_signal_handler(number, interrupt)
     try:
         yield
     finally:
-        loop.remove_signal_handler(signal.SIGINT)
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            loop.remove_signal_handler(number)
+            signal.signal(number, handler)
 
 
 async def _tick(

@@ -4,6 +4,7 @@ The answer is read in the socket's own callback: no task, future or queue stands
 """
 
 import asyncio
+import errno
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from toolkit.core.http.errors import (
 from toolkit.core.http.request import Request, build_request
 from workloads.answer import Answer, Ending, StreamedAnswer, WholeAnswer, error_ending
 from workloads.prepare import Prepared
-from workloads.record import LoadOutcome, LoadSample
+from workloads.record import GENERATOR_LIMIT, LoadOutcome, LoadSample
 from workloads.returning import retry_after_s
 
 if TYPE_CHECKING:
@@ -34,6 +35,10 @@ TRANSPORT_CODES: tuple[tuple[type[TransportError], str], ...] = (
     (Truncated, "truncated"),
     (ProtocolViolation, "protocol_violation"),
 )
+
+OWN_LIMITS = frozenset(
+    {errno.EMFILE, errno.ENFILE, errno.EADDRNOTAVAIL, errno.ENOBUFS}
+)  # what this side ran out of
 
 OnEnd = Callable[[LoadSample], None]
 
@@ -230,4 +235,6 @@ def _refusal(body: bytes, status: int | None) -> Ending:
 
 
 def _transport_code(error: TransportError) -> str:
+    if isinstance(error.__cause__, OSError) and error.__cause__.errno in OWN_LIMITS:
+        return GENERATOR_LIMIT
     return next((code for kind, code in TRANSPORT_CODES if isinstance(error, kind)), "transport_error")

@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from workloads.arrivals import Pacer
 
 
+MAX_REQUESTS = 2_000_000
+"""Most of a plan: it is held whole, at about 1 kB each, and no generator here sends as many in hours."""
+
+
 def compose(profile: Profile) -> Plan:
     """The realised workload of a profile; the same profile gives the same plan.
 
@@ -81,16 +85,25 @@ def reply_to(request: PlannedRequest, seed: int) -> str:
 
 def _times(profile: Profile, seeds: Seeds) -> tuple[float, ...]:
     if profile.closed is not None:
+        _check_size(profile.closed.requests)
         return (0.0,) * profile.closed.requests
     if profile.trace is not None:
         records = read_trace(profile.trace.file, profile.trace.format)
         return replay((record.at_s for record in records), profile.trace.speed, profile.duration_s)
+    _check_size(sum(piece.rate * (piece.end_s - piece.begin_s) for piece in profile.stretches()))
     pace = _pacer(profile)
     times: list[float] = []
     for number, piece in enumerate(profile.stretches()):
         rng = seeds.rng(f"arrivals/{number}" if number else "arrivals")
         times.extend(piece.begin_s + at for at in pace(piece.rate, piece.end_s - piece.begin_s, rng))
     return tuple(times)
+
+
+def _check_size(expected: float) -> None:
+    if expected > MAX_REQUESTS:
+        raise UsageFault(
+            f"the plan would have {expected:.3g} requests, over {MAX_REQUESTS:.3g}: ask for a lower rate or a shorter duration."
+        )
 
 
 def _pacer(profile: Profile) -> "Pacer":

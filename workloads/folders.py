@@ -5,7 +5,8 @@ that a person put there keeps the whole folder.
 """
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,15 +51,49 @@ def mark(folder: Path) -> None:
 
 
 def begin(folder: Path, profile_toml: str, plan_json: bytes) -> None:
-    """Make a run's folder and write down what is asked. Raises UsageFault when it holds a run already."""
-    made = not folder.exists()
-    folder.mkdir(parents=True, exist_ok=True)
-    if made:
-        mark(folder)
-    if (folder / SAMPLES_FILE).exists():
-        raise UsageFault(f"{folder} holds a run already: name another folder with --out.")
-    (folder / "plan.json").write_bytes(plan_json)
-    (folder / "profile.toml").write_text(profile_toml, encoding="utf-8")
+    """Make a run's folder and write down what is asked.
+
+    Raises UsageFault when it holds a run already, or cannot be written.
+    """
+    try:
+        made = not folder.exists()
+        folder.mkdir(parents=True, exist_ok=True)
+        if made:
+            mark(folder)
+        (folder / SAMPLES_FILE).open("xb").close()  # of two runs that begin at once, one has it
+    except FileExistsError:
+        what = "holds a run already" if folder.is_dir() else "is no folder"
+        raise UsageFault(f"{folder} {what}: name another folder with --out.") from None
+    except OSError as error:
+        raise UsageFault(
+            f"{folder} cannot be written ({error.strerror}): name another with --out."
+        ) from error
+    try:
+        (folder / "plan.json").write_bytes(plan_json)
+        (folder / "profile.toml").write_text(profile_toml, encoding="utf-8")
+    except OSError as error:
+        release(folder)
+        raise UsageFault(
+            f"{folder} cannot be written ({error.strerror}): name another with --out."
+        ) from error
+
+
+@contextmanager
+def released_unused(folder: Path) -> Iterator[None]:
+    """A run that fails before its first record gives its folder back: it may be named again."""
+    try:
+        yield
+    except BaseException:
+        release(folder)
+        raise
+
+
+def release(folder: Path) -> None:
+    """Give a folder back whose run has no record."""
+    with contextlib.suppress(OSError):
+        samples = folder / SAMPLES_FILE
+        if not samples.stat().st_size:
+            samples.unlink()
 
 
 def own_folders(runs_dir: Path) -> tuple[RunFolder, ...]:

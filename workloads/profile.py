@@ -221,7 +221,7 @@ def load_profile(name: str, overrides: Mapping[str, Any] | None = None) -> Profi
     unknown name, an unreadable file or a mistake in it, and where `overrides` would change what a plan has fixed.
     """
     folder = Path(name)
-    if folder.is_dir():
+    if name and folder.is_dir():
         tables, source = read_toml(folder / PROFILE_FILE), name
         tables["plan"] = str((folder / PLAN_FILE).resolve())
     else:

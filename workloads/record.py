@@ -42,6 +42,10 @@ FIELDS: Mapping[str, str] = MappingProxyType(
 """The keys of a line of samples.jsonl, stable: none is renamed or removed, new ones may be added."""
 
 
+GENERATOR_LIMIT = "generator_limit"
+"""Code of a request for which the generator's own machine had no socket left: no fault of the server's."""
+
+
 class LoadOutcome(StrEnum):
     """How a planned request ended, seen from outside. All but COMPLETED miss their SLO."""
 

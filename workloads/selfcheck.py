@@ -11,6 +11,7 @@ The server is a process of its own (workloads/fixed_server.py); the path under t
 import asyncio
 import gc
 import json
+import math
 import os
 import subprocess
 import sys
@@ -20,13 +21,14 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 from toolkit.core.clock import SystemClock
-from toolkit.core.errors import EnvironmentFault
+from toolkit.core.errors import EnvironmentFault, UsageFault
 from toolkit.core.http.client import HttpClient
 from toolkit.core.plan import PlannedRequest
 from toolkit.core.sample import SloClass, WorkloadClass
 from toolkit.core.slo import Quantile, quantile
 from workloads.arrivals import poisson
 from workloads.client import ChatCaller
+from workloads.compose import MAX_REQUESTS
 from workloads.driver import Drive, Driver
 from workloads.fixed_server import Schedule, Stamps, read_stamps
 from workloads.own_error import (
@@ -99,8 +101,15 @@ def self_check(rate: float | None, duration_s: float, seed: int = 1) -> tuple[Se
     """Check one rate, or RATES until one is not honest. One result per rate tried, in that order.
 
     A named rate that is not honest is halved until one is, so that the highest verified rate is known.
-    Raises EnvironmentFault when the server cannot start.
+    Raises EnvironmentFault when the server cannot start, UsageFault for a rate or a duration that cannot be run.
     """
+    for name, value in (("rate", 1.0 if rate is None else rate), ("duration", duration_s)):
+        if not 0 < value < math.inf:
+            raise UsageFault(f"--{name} is a number above 0 (got {value:g}).")
+    if (rate or 0.0) * duration_s > MAX_REQUESTS:
+        raise UsageFault(
+            "--self-check: too many requests to hold: ask for a lower rate or a shorter duration."
+        )
     results: list[SelfCheck] = []
     schedule = Schedule()
     with FixedServer(schedule) as server:

@@ -71,11 +71,11 @@ class Pattern(Section):
 
     cv: float = Field(
         2.0,
-        gt=0,
+        ge=0.01,
         le=20,
         description="gamma: coefficient of variation of the gaps; 1 is Poisson, above burstier.",
     )
-    on_s: float = Field(5.0, gt=0, description="on_off: seconds of Poisson arrivals in each cycle.")
+    on_s: float = Field(5.0, ge=0.001, description="on_off: seconds of Poisson arrivals in each cycle.")
     off_s: float = Field(5.0, ge=0, description="on_off: seconds of silence in each cycle.")
     states: tuple[tuple[float, float], ...] = Field(
         ((0.5, 20.0), (3.0, 5.0)),
@@ -84,7 +84,7 @@ class Pattern(Section):
 
     @model_validator(mode="after")
     def _mean_is_the_rate(self) -> "Pattern":
-        if len(self.states) < 2 or any(factor < 0 or stay <= 0 for factor, stay in self.states):
+        if len(self.states) < 2 or any(factor < 0 or stay < 0.001 for factor, stay in self.states):
             raise ValueError("states are two or more of [factor, mean stay in seconds]")
         mean = sum(f * stay for f, stay in self.states) / sum(stay for _, stay in self.states)
         if abs(mean - 1) > 1e-6:

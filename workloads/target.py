@@ -1,5 +1,6 @@
 """What is loaded: where it answers, whether it is ready, which model it serves."""
 
+import asyncio
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
 FALLBACK_URL = "http://127.0.0.1:8000"
 MAX_ANSWER_BYTES = 1_000_000
+ANSWER_S = 15.0  # for a page that no engine has to compute
 
 
 def default_url(runs_dir: Path) -> str:
@@ -60,11 +62,16 @@ async def find_model(client: "HttpClient", url: str, headers: Sequence[tuple[str
 
 async def _get(client: "HttpClient", url: str, headers: Sequence[tuple[str, str]]) -> tuple[int, bytes]:
     try:
-        response = await client.send("GET", url, headers)
-        try:
-            return response.status, await response.read(MAX_ANSWER_BYTES)
-        finally:
-            response.close()
+        async with asyncio.timeout(ANSWER_S):
+            response = await client.send("GET", url, headers)
+            try:
+                return response.status, await response.read(MAX_ANSWER_BYTES)
+            finally:
+                response.close()
+    except TimeoutError as error:
+        raise EnvironmentFault(
+            f"{url} takes a connection and does not answer within {ANSWER_S:g} s: is it a server of HTTP, and is it well?"
+        ) from error
     except ValueError as error:
         raise UsageFault(str(error)) from error
     except TransportError as error:

@@ -34,7 +34,7 @@ def bench(
     scrape: Annotated[list[str] | None, typer.Option(help="A further URL whose /metrics are kept beside the samples; may be repeated.")] = None,
     scrape_every: Annotated[float, typer.Option(min=0, max=5, help="Seconds between two pages of /metrics; 0: none.")] = 1.0,
     keep_runs: Annotated[int, typer.Option(min=1, help="Most folders bench-* kept in runs; older ones are deleted.")] = 50,
-    keep_gb: Annotated[float, typer.Option(min=0, help="Most that folders bench-* in runs may take together.")] = 5.0,
+    keep_gb: Annotated[float, typer.Option(min=0, max=1e6, help="Most that folders bench-* in runs may take together.")] = 5.0,
     self_check: Annotated[bool, typer.Option("--self-check", help="Measure the load generator's own error instead, at --rate or at rising rates.")] = False,
     web: Annotated[bool, typer.Option("--web", help="Open locust's web UI; the load is started and stopped there. Also for a --master.")] = False,
     web_port: Annotated[int, typer.Option(min=0, max=65535, help="Port of the web UI; 0: any free one.")] = 8089,

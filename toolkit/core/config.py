@@ -16,7 +16,7 @@ M = TypeVar("M", bound=BaseModel)
 class Section(BaseModel):
     """A frozen configuration table that refuses keys it does not know."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True, allow_inf_nan=False)
 
 
 def read_toml(path: Path) -> dict[str, Any]:

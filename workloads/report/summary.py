@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from toolkit.core.sample import SloClass, WorkloadClass
 from toolkit.core.slo import Quantile, Slo, attainment, goodput, percentile, quantile
-from workloads.record import LoadOutcome, LoadSample
+from workloads.record import GENERATOR_LIMIT, LoadOutcome, LoadSample
 
 MIN_SLIP_LIMIT_S = 0.005
 SLIP_SHARE_OF_SLO = 0.01  # 1 % of the TTFT that is judged: lateness under that cannot change a verdict
@@ -175,7 +175,9 @@ def _generator(
     slips = _known(s.slip_s for s in samples)
     judged = [limit for limit in (slos[s.slo_class].ttft_s for s in samples) if limit is not None]
     limit_s = max(MIN_SLIP_LIMIT_S, SLIP_SHARE_OF_SLO * min(judged)) if judged else MIN_SLIP_LIMIT_S
-    in_time = sum(s.sent_s is not None and s.sent_s <= window_s + limit_s for s in samples)
+    in_time = sum(
+        s.sent_s is not None and s.sent_s <= window_s + limit_s and s.code != GENERATOR_LIMIT for s in samples
+    )
     return Generator(
         slip_p50_s=percentile(slips, 0.5) if slips else 0.0,
         slip_p99_s=percentile(slips, 0.99) if slips else 0.0,
