@@ -227,6 +227,6 @@ def test_this_machine_is_described(tmp_path):
     assert facts.cpu and facts.cpu.usable >= 1
     assert facts.memory and 0 < facts.memory.room <= facts.memory.total
     assert facts.disk and facts.disk.free > 0
-    assert facts.decoder and set(facts.decoder.formats) == {"GIF", "JPEG", "PNG", "WEBP"}
+    assert facts.decoder and set(facts.decoder.formats) == {"AVIF", "GIF", "JPEG", "PNG", "WEBP"}
     assert facts.clock and facts.uvloop and facts.open_files
     assert facts.service is None
