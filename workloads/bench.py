@@ -39,7 +39,7 @@ from workloads.report.render import Beside, RunFacts, to_json, to_markdown
 from workloads.report.summary import Summary, summarise
 from workloads.returning import Returns
 from workloads.scrape import HISTORY, Level, Scraper, Source, levels, sources
-from workloads.target import base_url, find_model
+from workloads.target import base_url, find_models
 
 PROGRESS_EVERY_S = 0.25
 SAMPLES = "samples"
@@ -105,8 +105,8 @@ def run_bench(
     target = base_url(url)
     clock = SystemClock()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        served = runner.run(served_model(target, api_key))
-        model = model or served
+        served = runner.run(served_models(target, api_key))
+        model = model or served[0]
         hooks.on_target(target, model)
         plan = compose(profile)
         if not plan.requests:
@@ -127,7 +127,7 @@ def run_bench(
             began = clock.monotonic()
             drive = runner.run(run.drive(hooks, pages, scraping.every_s, authorization(api_key)))
             cpu_share = (time.process_time() - cpu_before) / max(1e-9, clock.monotonic() - began)
-    facts = facts_of(profile, plan, target, model, started_at)
+    facts = facts_of(profile, plan, target, model, started_at, served)
     summary = summarise(
         drive.samples, profile.slo.slos(), drive.window_s, drive.ended_s, drive.interrupted, cpu_share
     )
@@ -137,8 +137,10 @@ def run_bench(
     return result
 
 
-def facts_of(profile: Profile, plan: Plan, target: str, model: str, started_at: float) -> RunFacts:
-    """What a report says at its head. started_at: Unix seconds."""
+def facts_of(
+    profile: Profile, plan: Plan, target: str, model: str, started_at: float, served: tuple[str, ...] = ()
+) -> RunFacts:
+    """What a report says beside its numbers. started_at: Unix seconds. served: the models that the target lists."""
     return RunFacts(
         profile=profile.name,
         target=target,
@@ -151,6 +153,8 @@ def facts_of(profile: Profile, plan: Plan, target: str, model: str, started_at: 
         concurrency=plan.concurrency,
         offer=offer_of(profile, plan),
         images_url=plan.images_url,
+        served=served,
+        slos=profile.slo.slos(),
     )
 
 
@@ -174,11 +178,11 @@ def _levels(folder: Path) -> tuple[Level, ...]:
         return levels(orjson.loads(line) for line in lines)
 
 
-async def served_model(target: str, api_key: str) -> str:
-    """The first model of a ready target. Raises EnvironmentFault, UsageFault (target.py)."""
+async def served_models(target: str, api_key: str) -> tuple[str, ...]:
+    """The models of a ready target. Raises EnvironmentFault, UsageFault (target.py)."""
     client = HttpClient()
     try:
-        return await find_model(client, target, authorization(api_key))
+        return await find_models(client, target, authorization(api_key))
     finally:
         await client.close()
 

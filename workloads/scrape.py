@@ -116,13 +116,13 @@ def pick(page: bytes, names: Sequence[str] = NAMES) -> dict[str, float]:
 
 
 def levels(records: Iterable[Mapping[str, Any]]) -> tuple[Level, ...]:
-    """What a report shows of metrics.jsonl: sources in order of their first page, LEVELS in each."""
+    """What a report shows of metrics.jsonl: the target, engines by name, other URLs; LEVELS in each."""
     seen: dict[tuple[str, str], list[float]] = {}
-    order: dict[str, None] = {}
+    order: set[str] = set()
     for record in records:
         if "values" not in record:
             continue
-        order.setdefault(record["source"])
+        order.add(record["source"])
         for what, names in LEVELS:
             found = [value for series, value in record["values"].items() if series.partition("{")[0] in names]
             if found:
@@ -130,10 +130,14 @@ def levels(records: Iterable[Mapping[str, Any]]) -> tuple[Level, ...]:
                 seen.setdefault((record["source"], what), []).append(level)
     return tuple(
         Level(source, what, len(values), sum(values) / len(values), max(values))
-        for source in order
+        for source in sorted(order, key=_place)
         for what, _ in LEVELS
         if (values := seen.get((source, what)))
     )
+
+
+def _place(source: str) -> tuple[bool, bool, str]:
+    return source != "target", "://" in source, source
 
 
 class Scraper:

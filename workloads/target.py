@@ -27,12 +27,22 @@ def default_url(runs_dir: Path) -> str:
 
 
 def base_url(url: str) -> str:
-    """The URL without a trailing slash or /v1, since both spellings are common."""
-    return url.rstrip("/").removesuffix("/v1")
+    """The URL without a trailing slash or /v1, since both spellings are common; HOST:PORT alone is http."""
+    return with_scheme(url).rstrip("/").removesuffix("/v1")
+
+
+def with_scheme(url: str) -> str:
+    """What is given without a scheme is meant as http."""
+    return url if "://" in url else f"http://{url}"
 
 
 async def find_model(client: "HttpClient", url: str, headers: Sequence[tuple[str, str]]) -> str:
-    """The first model that a ready target serves.
+    """The first model that a ready target serves. Raises as `find_models` does."""
+    return (await find_models(client, url, headers))[0]
+
+
+async def find_models(client: "HttpClient", url: str, headers: Sequence[tuple[str, str]]) -> tuple[str, ...]:
+    """The models that a ready target lists, at least one.
 
     Raises EnvironmentFault when nothing answers there, or not as an OpenAI-compatible server; UsageFault when it
     asks for a key.
@@ -53,7 +63,10 @@ async def find_model(client: "HttpClient", url: str, headers: Sequence[tuple[str
     try:
         if status != 200:
             raise ValueError(f"status {status}")
-        return str(json.loads(body)["data"][0]["id"])
+        listed = tuple(str(model["id"]) for model in json.loads(body)["data"])
+        if not listed:
+            raise ValueError("an empty list")
+        return listed
     except (ValueError, LookupError, TypeError) as error:
         raise EnvironmentFault(
             f"{url}/v1/models names no model ({error}): is this an OpenAI-compatible server?"

@@ -1,13 +1,14 @@
 """`toolkit workload` shows what is asked, and repeats what was."""
 
 import json
+import os
 from math import nan
 
 import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from toolkit.cli.workload import app
+from toolkit.cli.workload import ROWS, app
 from toolkit.core.errors import UsageFault
 from toolkit.core.plan import Plan
 from workloads.compose import compose
@@ -155,3 +156,31 @@ def test_replay_needs_a_run(tmp_path):
 
     assert isinstance(result.exception, UsageFault)
     assert "no plan.json" in str(result.exception)
+
+
+def test_replay_of_the_latest_is_of_the_newest_run(tmp_path, monkeypatch):
+    """By the time of its plan; without any run the error says how one is made, else which there is."""
+    monkeypatch.chdir(tmp_path)
+    asked = []
+    monkeypatch.setattr("toolkit.cli.bench.bench", lambda profile, **_: asked.append(profile))
+    none = CliRunner().invoke(app, ["replay", "latest"])
+    for age, name in enumerate(("bench-new", "bench-old")):
+        (tmp_path / "runs" / name).mkdir(parents=True)
+        plan = tmp_path / "runs" / name / "plan.json"
+        plan.write_text("{}")
+        os.utime(plan, (1000 - age, 1000 - age))
+
+    found = CliRunner().invoke(app, ["replay", "latest"])
+    wrong = CliRunner().invoke(app, ["replay", "bench-never"])
+
+    assert "`toolkit bench` makes one" in str(none.exception)
+    assert (found.exit_code, asked) == (0, ["runs/bench-new"])
+    assert "the newest is runs/bench-new" in str(wrong.exception)
+
+
+def test_eighty_columns_are_enough():
+    """No class is cut, no label is broken, and every row says of what it is."""
+    result = CliRunner(env={"COLUMNS": "80"}).invoke(app, ["show", "mixed"])
+
+    assert "multi_image_long" in result.stdout
+    assert all(f" {row} " in result.stdout for row in ROWS)

@@ -19,7 +19,7 @@ from toolkit.core.plan import Plan
 from workloads.bench import run_bench
 from workloads.profile import load_profile
 from workloads.record import LoadSample
-from workloads.target import FALLBACK_URL, default_url
+from workloads.target import FALLBACK_URL, base_url, default_url
 
 pytestmark = pytest.mark.slow
 
@@ -181,6 +181,28 @@ def test_the_default_target_is_the_service_started_last(tmp_path):
     (tmp_path / "latest" / "service.json").write_text('{"gateway_url": "http://127.0.0.1:8123"}')
 
     assert default_url(tmp_path) == "http://127.0.0.1:8123"
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("127.0.0.1:8123", "http://127.0.0.1:8123"),
+        ("localhost:8123/v1/", "http://localhost:8123"),
+        ("https://h/v1", "https://h"),
+    ],
+)
+def test_a_target_may_be_typed_short(typed, meant):
+    """HOST:PORT is http."""
+    assert base_url(typed) == meant
+
+
+def test_a_model_that_is_not_served_is_told_with_those_that_are(chat_server, small, tmp_path):
+    """The list comes from the target's own page."""
+    result = run_bench(load_profile(small), chat_server.url.removeprefix("http://"), tmp_path / "run", "foo")
+
+    assert result.facts.model == "foo"
+    assert result.facts.served
+    assert "foo" not in result.facts.served
 
 
 def test_interrupting_keeps_what_was_recorded(chat_server, small, tmp_path, app):

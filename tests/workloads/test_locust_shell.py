@@ -11,7 +11,9 @@ from dataclasses import asdict
 
 import psutil
 import pytest
+import typer
 
+from toolkit.cli.bench_locust import follow
 from toolkit.core.plan import Plan
 from toolkit.core.slo import quantile
 from workloads.fixed_server import Schedule, read_stamps
@@ -119,10 +121,13 @@ def test_two_workers_are_one_run(two_workers, server):
     master, workers, folder = two_workers()
 
     out, err = master.communicate(timeout=PATIENCE_S)
-    codes = [master.returncode, *(worker.wait(PATIENCE_S) for worker in workers)]
+    last = [worker.communicate(timeout=PATIENCE_S)[1].splitlines()[-1] for worker in workers]
+    codes = [process.returncode for process in (master, *workers)]
 
     assert codes == [0, 0, 0], err
     samples = samples_in(folder)
+    assert all("requests done in 1 run(s), 0 failed; the master quit" in line for line in last), last
+    assert sum(int(line.split("worker ended: ")[1].split()[0]) for line in last) == len(samples)
     plan = Plan.from_json((folder / "plan.json").read_bytes())
     report = json.loads((folder / "report.json").read_text())
     with urllib.request.urlopen(f"{server.url}/stamps") as answer:
@@ -324,3 +329,20 @@ def test_clients_come_back_with_locust_too(chat_server, scripts, tmp_path, start
     assert len(again) == 1 and again[0].completed
     assert report["total"]["offered"] == len(samples) - 1
     assert report["returned"]["came_back"] == 1
+
+
+@pytest.mark.parametrize(
+    ("address", "meant"),
+    [(":5611", ("127.0.0.1", 5611)), ("h", ("h", 5557)), ("h:1", ("h", 1))],
+)
+def test_a_worker_without_a_host_means_this_machine(address, meant, monkeypatch):
+    """As the help says: HOST and PORT may each be left out."""
+    found = []
+    monkeypatch.setattr(
+        "workloads.locust.launch.follow", lambda brief, _: found.append((brief.host, brief.port)) or 0
+    )
+
+    with pytest.raises(typer.Exit):
+        follow(address, leads=False)
+
+    assert found == [meant]

@@ -13,12 +13,15 @@ from workloads.report.render import (
     RunFacts,
     cells,
     headline,
+    level_cells,
+    notes,
     remarks,
     to_json,
     to_markdown,
     verdict,
 )
 from workloads.report.summary import Summary, summarise
+from workloads.scrape import LEVELS, Level
 
 FACTS = RunFacts("smoke", "http://127.0.0.1:1", "tiny", 1, "poisson", 2.0, 1.7e9, "0.1.0")
 TEXT, IMAGE = WorkloadClass.TEXT_ONLY, WorkloadClass.IMAGE_SHORT
@@ -248,6 +251,35 @@ def test_refused_image_addresses_are_told_with_their_remedy():
     assert told in to_markdown(by_url, blocked)
     assert not any("allowed_hosts" in line for line in remarks(FACTS, blocked))
     assert not any("allowed_hosts" in line for line in remarks(by_url, summary([bad(0, "queue_full")])))
+
+
+def test_a_model_that_nobody_serves_is_named():
+    """What was asked for and what the target lists; nothing where the model is there, or for another failure."""
+    failed = summary([bad(0, "not_found")])
+    wrong = replace(FACTS, model="foo", served=("tiny", "large"))
+    told = "not_found: asked for model foo; http://127.0.0.1:1/v1/models lists tiny, large"
+
+    assert told in remarks(wrong, failed)
+    assert told not in remarks(wrong, summary([bad(0, "queue_full")]))
+    assert not any("lists" in line for line in remarks(replace(wrong, model="large"), failed))
+
+
+def test_the_limits_behind_the_shares_are_told_once():
+    """Those of the SLO classes in the table, and no other."""
+    facts = replace(FACTS, slos=dict(DEFAULT_SLOS))
+
+    result = summary([done(0), done(1, slo=SloClass.BATCH), done(2, slo=SloClass.STANDARD)])
+
+    assert notes(facts, result)[-1] == "SLO limits: standard TTFT 3000 ms, ITL P95 100 ms; batch no limit."
+    assert to_markdown(facts, result).count("SLO limits") == 1
+    assert json.loads(json.dumps(to_json(facts, result)))["run"]["slos"]["standard"]["ttft_s"] == 3.0
+
+
+def test_a_level_says_what_it_counts():
+    """Requests and shares are told apart in each row."""
+    rows = [level_cells(Level("target", what, 2, 0.5, 1.0))[1] for what, _ in LEVELS]
+
+    assert rows == ["requests waiting", "requests in flight", "share of KV tokens in use"]
 
 
 def test_a_closed_loop_is_called_one():

@@ -52,6 +52,16 @@ def test_levels_sum_series_and_take_the_fullest_pool():
     assert found == {("target", "waiting"): (2, 6.0, 8.0), ("decode-0", "token usage"): (1, 0.7, 0.7)}
 
 
+def test_the_rows_are_in_the_same_order_whoever_answered_first():
+    """The target, engines by name, then URLs that were given."""
+    pages = [
+        {"at_s": 1.0, "source": source, "values": {"sglang:token_usage": 0.5}}
+        for source in ("http://h:1", "prefill-0", "target", "decode-0")
+    ]
+
+    assert [level.source for level in levels(pages)] == ["target", "decode-0", "prefill-0", "http://h:1"]
+
+
 def test_engines_are_named_by_the_service_that_answers_there(tmp_path):
     """service.json's engines belong to its own gateway only; --scrape adds any URL."""
     (tmp_path / "latest").mkdir()
@@ -125,7 +135,7 @@ def test_a_run_keeps_its_metrics_on_the_time_axis_of_its_samples(chat_server, sc
     assert {line["source"] for line in lines} == {"target", chat_server.url}
     assert all(-0.1 <= line["at_s"] <= result.summary.measured_s + 1.0 for line in lines)
     assert any(waiting.items() <= level.items() for level in report["levels"])
-    assert "| target | waiting | 10 | 10 |" in (folder / "report.md").read_text()
+    assert "| target | requests waiting | 10 | 10 |" in (folder / "report.md").read_text()
 
 
 def test_every_name_is_a_metric_that_somebody_exports():

@@ -151,16 +151,16 @@ def _print(result: "BenchResult") -> None:
     from workloads.report.render import (
         LEVEL_COLUMNS,
         MEASURES,
-        NOTES,
         cells,
         headline,
         level_cells,
+        notes,
         remarks,
     )
 
     # A column per class: that fits a terminal of 80 columns, a row per class does not.
     groups = result.summary.every
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = Table(box=box.SIMPLE_HEAD, padding=0)
     table.add_column("")
     for group in groups:
         table.add_column(group.name, justify="right")
@@ -171,7 +171,7 @@ def _print(result: "BenchResult") -> None:
     below = (
         *remarks(result.facts, result.summary, result.beside),
         "",
-        *NOTES,
+        *notes(result.facts, result.summary),
         "",
         f"run folder: {result.folder}",
     )

@@ -107,9 +107,9 @@ def follow(address: str, *, leads: bool) -> NoReturn:
     if leads:
         raise UsageFault("--worker goes without --web and --master: those are for the process that leads.")
     host, _, port = address.partition(":")
-    if not host or (port and not port.isdigit()):
+    if port and not port.isdigit():
         raise UsageFault(f"--worker {address}: a host, or HOST:PORT.")
-    raise typer.Exit(run(Brief(role="worker", host=host, port=int(port or 5557)), Told(_say)))
+    raise typer.Exit(run(Brief(role="worker", host=host or LOOPBACK, port=int(port or 5557)), Told(_say)))
 
 
 def _say(line: str) -> None:

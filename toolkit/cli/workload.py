@@ -111,7 +111,7 @@ def _print(shown: "Description", ratios: dict[str, float]) -> None:
             f"arrivals per second: variance {shown.dispersion:.2f} of the mean (Poisson: 1)"
         )
     screen.print("\n".join(lines), highlight=False, markup=False, soft_wrap=True)
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = Table(box=box.SIMPLE_HEAD, padding=0)  # all classes fit 80 columns
     table.add_column("")
     for group in shown.groups:
         table.add_column(group.name, justify="right")

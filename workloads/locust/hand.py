@@ -26,6 +26,7 @@ class Hand:
     def __init__(self, environment: Environment, runner: LocalRunner | WorkerRunner) -> None:
         self._environment = environment
         self._runner = runner
+        self.runs = self.requests = self.failed = 0  # of this worker's whole life, planned requests
         self._run = 0
         self._core: Core | None = None
         self._lines: list[bytes] = []
@@ -46,6 +47,7 @@ class Hand:
             on_end=lambda ended, why: self._on_end(number, ended, why),
         )
         self._core = Core(task, plan, heard)
+        self.runs += 1
         log.info("run %d: request core %d prepares", number, self._core.pid)
         gevent.spawn(self._ship_while, self._core, number)
 
@@ -64,8 +66,11 @@ class Hand:
     def _on_sample(self, record: dict[str, Any], line: bytes) -> None:
         self._lines.append(line)
         if not record["attempt"]:
+            failed = record["outcome"] != "completed"
             self._first += 1
-            self._failed += record["outcome"] != "completed"
+            self._failed += failed
+            self.requests += 1
+            self.failed += failed
         for entry in entries(record):
             self._environment.events.request.fire(
                 request_type=entry.request_type,

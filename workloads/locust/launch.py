@@ -21,7 +21,7 @@ import orjson
 
 from toolkit.core.errors import EnvironmentFault, UsageFault
 from toolkit.core.plan import Plan
-from workloads.bench import BenchResult, facts_of, served_model, write_report
+from workloads.bench import BenchResult, facts_of, served_models, write_report
 from workloads.compose import compose
 from workloads.driver import Progress
 from workloads.folders import SAMPLES_FILE
@@ -56,7 +56,7 @@ def lead(profile: Profile, url: str, brief: Brief, told: Told, model: str = "", 
     """
     require_locust()
     target = base_url(url)
-    served = asyncio.run(served_model(target, api_key))
+    served = asyncio.run(served_models(target, api_key))
     plan = compose(profile)
     if not plan.requests:
         raise UsageFault("the plan has no request: ask for a higher rate or a longer duration.")
@@ -64,7 +64,7 @@ def lead(profile: Profile, url: str, brief: Brief, told: Told, model: str = "", 
         raise UsageFault(f"{brief.out} holds a run already: name another folder with --out.")
     task = Task(
         target=target,
-        model=model or served,
+        model=model or served[0],
         api_key=api_key,
         extra_body=profile.extra_body,
         max_body_bytes=profile.max_body_bytes,
@@ -95,7 +95,7 @@ def lead(profile: Profile, url: str, brief: Brief, told: Told, model: str = "", 
                 case "ended" if event["went"]:
                     told.on_progress(_progress(event, len(plan.requests)))
                     samples = pooled(Path(event["folder"]), plan, event["incomplete"])
-                    facts = facts_of(profile, plan, event["target"], task.model, event["started_at"])
+                    facts = facts_of(profile, plan, event["target"], task.model, event["started_at"], served)
                     summary = summarise(
                         samples,
                         profile.slo.slos(),
@@ -202,6 +202,11 @@ def _sentence(event: dict[str, Any]) -> str:
             return f"workers: {event['workers']} of {event['wanted']}"
         case "connected":
             return "connected to the master"
+        case "left":
+            return (
+                f"worker ended: {event['requests']} requests done in {event['runs']} run(s), {event['failed']} failed; "
+                f"{event['reason']}"
+            )
         case "started":
             return f"run {event['folder']}: {event['workers']} worker(s) prepare their requests"
         case "ended":

@@ -57,7 +57,7 @@ def main() -> int:
         gevent.signal_handler(number, interrupt)
     gevent.spawn(orders.read).link(lambda _: interrupt())
     setup_logging(brief.log_level)
-    code = _work(brief, over) if brief.role == "worker" else _lead(brief, over)
+    code = _work(brief, over, interrupted) if brief.role == "worker" else _lead(brief, over)
     return 130 if interrupted.is_set() else code
 
 
@@ -70,13 +70,14 @@ def tell(event: dict[str, Any]) -> None:
         log.debug("nobody listens any more")
 
 
-def _work(brief: Brief, over: Event) -> int:
+def _work(brief: Brief, over: Event, interrupted: Event) -> int:
     """A worker, until its master says quit."""
     environment = Environment(user_classes=[Planned])
+    hands: list[Hand] = []
 
     def connect() -> None:
         runner = environment.create_worker_runner(brief.host, brief.port)
-        Hand(environment, runner)
+        hands.append(Hand(environment, runner))
         tell({"event": "connected"})
         runner.greenlet.join()
         over.set()
@@ -91,6 +92,10 @@ def _work(brief: Brief, over: Event) -> int:
     runner.stop()
     environment.events.quitting.fire(environment=environment, reverse=True)
     runner.quit()
+    reason = "interrupted" if interrupted.is_set() else "the master quit or went silent"
+    for hand in hands:
+        counts = {"runs": hand.runs, "requests": hand.requests, "failed": hand.failed}
+        tell({"event": "left", "reason": reason, **counts})
     return 0
 
 

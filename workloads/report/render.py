@@ -1,10 +1,11 @@
 """A summary as JSON, as Markdown, and as rows for a table on a terminal."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from toolkit.core.slo import Quantile
+from toolkit.core.sample import SloClass
+from toolkit.core.slo import Quantile, Slo
 from workloads.own_error import SelfCheck, describe
 from workloads.report.summary import Generator, Group, Summary
 from workloads.scrape import Level
@@ -12,7 +13,15 @@ from workloads.scrape import Level
 REPORT_VERSION = 1
 STAND_IN = "simulated"  # the model name of stand-in engines
 BLOCKED = "image_url_blocked"  # the gateway's code for a host that it may not fetch from
-LEVEL_COLUMNS = ("source", "requests or share", "mean", "max", "pages")
+NOT_FOUND = frozenset(
+    {"not_found", "model_not_found", "http_404"}
+)  # how servers answer for a model they do not have
+LEVEL_COLUMNS = ("source", "what", "mean", "max", "pages read")
+LEVEL_UNITS = {
+    "waiting": "requests waiting",
+    "in flight": "requests in flight",
+    "token usage": "share of KV tokens in use",
+}
 
 MEASURES = (
     "offered",
@@ -27,12 +36,12 @@ MEASURES = (
     "ITL p95 ms",
     "tokens/s",
     "SLO kept",
-    "from send",
+    "SLO kept, from send",
 )
 NOTES = (
     "TTFT: from the intended arrival; from send: the same token from the actual send. Both of completed requests.",
-    "ITL: gaps between token events, pooled. SLO kept: TTFT and ITL within the class's limits, of all offered; below it",
-    "the same with TTFT from the send. Refused, broken and unsent requests keep none.",
+    "ITL: gaps between token events, pooled. SLO kept: TTFT and ITL within the class's limits, of all offered; from send:",
+    "with TTFT from the send. Refused, broken and unsent requests keep none.",
     ">= is a lower bound (99 % confidence): too few samples for a value (p50 needs 11, p95 130, p99 662).",
 )
 
@@ -52,6 +61,10 @@ class RunFacts:
     concurrency: int = 0  # of a closed loop
     offer: str = ""  # what was offered in words, where arrival and rate do not say it all
     images_url: str = ""  # of the server that images were fetched from
+    served: tuple[str, ...] = ()  # the models that the target lists
+    slos: Mapping[SloClass, Slo] = field(
+        default_factory=dict
+    )  # the limits that were judged by; empty: not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +113,7 @@ def to_markdown(facts: RunFacts, summary: Summary, beside: Beside = NOTHING) -> 
         levels = [LEVEL_COLUMNS, ("---",) * len(LEVEL_COLUMNS), *map(level_cells, beside.levels)]
         table += ["", *("| " + " | ".join(row) + " |" for row in levels)]
     lines = [f"# Load report: {facts.profile}", "", headline(facts, summary), "", *table, "", *listed, ""]
-    return "\n".join([*lines, *(f"{note}  " for note in NOTES)]) + "\n"
+    return "\n".join([*lines, *(f"{note}  " for note in notes(facts, summary))]) + "\n"
 
 
 def headline(facts: RunFacts, summary: Summary) -> str:
@@ -129,7 +142,25 @@ def cells(group: Group) -> tuple[str, ...]:
 
 def level_cells(level: Level) -> tuple[str, ...]:
     """One cell for each of LEVEL_COLUMNS."""
-    return (level.source, level.what, f"{level.mean:.3g}", f"{level.max:.3g}", str(level.pages))
+    return (
+        level.source,
+        LEVEL_UNITS.get(level.what, level.what),
+        f"{level.mean:.3g}",
+        f"{level.max:.3g}",
+        str(level.pages),
+    )
+
+
+def notes(facts: RunFacts, summary: Summary) -> tuple[str, ...]:
+    """What the words of the table mean, and the limits of the SLO classes in it."""
+    present = summary.total.slo_classes
+    told = "; ".join(f"{name.value} {_limits(slo)}" for name, slo in facts.slos.items() if name in present)
+    return (*NOTES, f"SLO limits: {told}.") if told else NOTES
+
+
+def _limits(slo: Slo) -> str:
+    named = (("TTFT", slo.ttft_s), ("ITL P95", slo.itl_p95_s))
+    return ", ".join(f"{name} {_ms(limit)} ms" for name, limit in named if limit is not None) or "no limit"
 
 
 def remarks(facts: RunFacts, summary: Summary, beside: Beside = NOTHING) -> list[str]:
@@ -139,7 +170,7 @@ def remarks(facts: RunFacts, summary: Summary, beside: Beside = NOTHING) -> list
         for group in summary.groups
         if group.failed
     ]
-    lines += _let_in(facts, summary)
+    lines += _let_in(facts, summary) + _model_unknown(facts, summary)
     if summary.total.empty:
         lines.append(
             f"{summary.total.empty} completed answers carried no token; they have no TTFT and miss their SLO."
@@ -194,6 +225,15 @@ def _let_in(facts: RunFacts, summary: Summary) -> list[str]:
     return [
         f"{BLOCKED}: the target does not fetch from {host}; start it with --set 'access.allowed_hosts=[\"{host}\"]'"
     ]
+
+
+def _model_unknown(facts: RunFacts, summary: Summary) -> list[str]:
+    """A model that nobody serves, where that is why requests were not answered."""
+    unknown = NOT_FOUND.intersection(summary.total.failed)
+    if not unknown or not facts.served or facts.model in facts.served:
+        return []
+    codes, served = ", ".join(sorted(unknown)), ", ".join(facts.served)
+    return [f"{codes}: asked for model {facts.model}; {facts.target}/v1/models lists {served}"]
 
 
 def _cell(q: Quantile | None) -> str:
