@@ -38,6 +38,9 @@ if TYPE_CHECKING:
 MAX_REQUESTS = 2_000_000
 """Most of a plan: it is held whole, at about 1 kB each, and no generator here sends as many in hours."""
 
+ANY_MIX = ClassMix(sizes=((1024, 768),))
+"""Stands in for a class that a trace has and its profile does not, until all of these are known."""
+
 
 def compose(profile: Profile) -> Plan:
     """The realised workload of a profile; the same profile gives the same plan.
@@ -154,9 +157,23 @@ def _traced(profile: Profile, seeds: Seeds) -> tuple[list[Outline], tuple[float,
 
     records = read_trace(profile.trace.file, profile.trace.format)
     times = replay(times_of(records), profile.trace.speed, profile.duration_s)
-    mix_of = partial(_mix_of, mixes)
+    missing: set[WorkloadClass] = set()  # all are told at once
+
+    def mix_of(name: WorkloadClass) -> ClassMix:
+        if name not in mixes:
+            missing.add(name)
+        return mixes.get(name, ANY_MIX)
+
     inside = islice(kept, len(times))  # the last one read may be due after the end
-    return [from_record(record, mix_of, seeds, f"request/{i}") for i, record in enumerate(inside)], times
+    outlines = [from_record(record, mix_of, seeds, f"request/{i}") for i, record in enumerate(inside)]
+    missing.update(outline.workload_class for outline in outlines if outline.workload_class not in mixes)
+    if missing:
+        names = [name.value for name in WorkloadClass if name in missing]
+        raise UsageFault(
+            f"the trace has requests of {', '.join(names)}: add {', '.join(f'[classes.{name}]' for name in names)} "
+            "(with sizes where there are images, as sizes = [[1024, 768]]; a weight is not needed)."
+        )
+    return outlines, times
 
 
 def _requests(
@@ -180,7 +197,7 @@ def _requests(
             index=index,
             at_s=at_s,
             workload_class=_ruled(outline, said[conversation] + size if conversation else size, turn, index),
-            slo_class=_mix_of(mixes, outline.workload_class).slo_class,
+            slo_class=mixes[outline.workload_class].slo_class,
             text=text,
             images=tuple(_delivered(profile, seeds, outline, index)),
             max_tokens=outline.max_tokens,
@@ -203,12 +220,6 @@ def _ruled(outline: Outline, text_bytes: int, turn: int, index: int) -> Workload
             f"{tokens_in(text_bytes)} tokens of text is {ruled.value} by the rule; narrow what this class draws."
         )
     return ruled
-
-
-def _mix_of(mixes: Mapping[WorkloadClass, ClassMix], name: WorkloadClass) -> ClassMix:
-    if name not in mixes:
-        raise UsageFault(f"the trace has requests of class {name.value}: name it under [classes].")
-    return mixes[name]
 
 
 def _delivered(profile: Profile, seeds: Seeds, outline: Outline, index: int) -> Iterator[ImageRecipe]:

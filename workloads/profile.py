@@ -15,6 +15,7 @@ from toolkit.core.slo import DEFAULT_SLOS, Slo
 from workloads.distributions import Numbers
 from workloads.returning import Returning
 from workloads.shape import Closed, ImageServer, Pattern, Phase, Sessions, Stretch, Trace, phases_s, stretches
+from workloads.tables import toml_of
 
 SUFFIX = ".toml"
 PROFILE_FILE, PLAN_FILE = "profile.toml", "plan.json"  # of a run's folder
@@ -25,7 +26,11 @@ MIX = ("classes", "clients")  # what `classes_from` takes from another profile
 class ClassMix(Section):
     """One workload class in the mix."""
 
-    weight: float = Field(ge=0, description="Share of the requests, relative to the other classes' weights.")
+    weight: float = Field(
+        1.0,
+        ge=0,
+        description="Share of the requests, relative to the other classes' weights. Needed unless a trace tells the classes.",
+    )
     slo_class: SloClass = Field(
         SloClass.STANDARD, description="What these requests are promised; sent as x-slo-class."
     )
@@ -76,10 +81,16 @@ class ClassMix(Section):
 class Classes(Section):
     """The mix. A class that is left out is not asked."""
 
-    text_only: ClassMix | None = None
-    image_short: ClassMix | None = None
-    multi_image_long: ClassMix | None = None
-    high_res: ClassMix | None = None
+    text_only: ClassMix | None = Field(None, description="No image.")
+    image_short: ClassMix | None = Field(
+        None, description="One image under 4 megapixels, and a text under 2,048 tokens."
+    )
+    multi_image_long: ClassMix | None = Field(
+        None, description="Images under 4 megapixels: two or more, or one with a longer text."
+    )
+    high_res: ClassMix | None = Field(
+        None, description="One image or more, the largest of at least 4 megapixels."
+    )
 
     @model_validator(mode="after")
     def _something(self) -> "Classes":
@@ -204,10 +215,22 @@ class Profile(Section):
             raise ValueError("clients come back (returning.tries) to an open loop only")
         if self.arrival == "closed" and self.sessions is not None:
             raise ValueError("sessions need arrival times")
+        self._check_weights()
         lent = [name.value for name, mix in self.classes.present().items() if mix.lengths == "clients"]
         if lent and self.clients is None:
             raise ValueError(f"{', '.join(lent)}: lengths from clients need the table [clients]")
         return self
+
+    def _check_weights(self) -> None:
+        if self.trace is not None and self.trace.lengths:
+            return  # the trace tells the classes
+        unweighed = [
+            n.value for n, mix in self.classes.present().items() if "weight" not in mix.model_fields_set
+        ]
+        if unweighed:
+            raise ValueError(
+                f"a weight is missing: {', '.join(f'classes.{name}.weight' for name in unweighed)}"
+            )
 
     def stretches(self) -> tuple[Stretch, ...]:
         """The rate over the window, piece by piece; one piece without phases."""
@@ -267,31 +290,4 @@ def built_in_profiles() -> list[str]:
 
 def to_toml(profile: Profile) -> str:
     """The effective profile, readable by `load_profile`."""
-    tables = json.loads(profile.model_dump_json(exclude_none=True))
-    lines: list[str] = []
-    _write_table(tables, (), lines)
-    return "\n".join(lines).lstrip("\n") + "\n"
-
-
-def _write_table(table: Mapping[str, Any], path: tuple[str, ...], lines: list[str]) -> None:
-    # json's strings, numbers, booleans and lists are TOML's too; only tables are written differently.
-    for key, value in table.items():
-        if not isinstance(value, dict) and not _is_tables(value):
-            lines.append(f"{_key(key)} = {json.dumps(value)}")
-    for key, value in table.items():
-        dotted = ".".join(_key(part) for part in (*path, key))
-        if isinstance(value, dict):
-            lines.extend(("", f"[{dotted}]"))
-            _write_table(value, (*path, key), lines)
-        elif _is_tables(value):
-            for item in value:
-                lines.extend(("", f"[[{dotted}]]"))
-                _write_table(item, (*path, key), lines)
-
-
-def _is_tables(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in value)
-
-
-def _key(name: str) -> str:
-    return name if name.replace("_", "").replace("-", "").isalnum() and name.isascii() else json.dumps(name)
+    return toml_of(json.loads(profile.model_dump_json(exclude_none=True)))

@@ -8,7 +8,7 @@ from pydantic import Field, model_validator
 
 from toolkit.core.config import Section
 from workloads.distributions import Numbers
-from workloads.traces.catalog import TraceFormat
+from workloads.traces.catalog import REQUEST_TRACES, TraceFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,9 +96,9 @@ class Pattern(Section):
 
 
 class Trace(Section):
-    """A recorded trace to repeat."""
+    """A recorded trace to repeat; `trace = "NAME"` is short for its `file`."""
 
-    file: str = Field(description="A file, or the name of a built-in sample.")
+    file: str = Field(description=f"A file, or the name of a built-in sample: {', '.join(REQUEST_TRACES)}.")
     format: TraceFormat | None = Field(None, description="Told by the file's ending where left out.")
     speed: float = Field(1.0, gt=0, description="2: twice as fast. The number of requests stays.")
     lengths: bool = Field(
@@ -106,6 +106,11 @@ class Trace(Section):
         description="Also take prompt and answer lengths, images per request and shared prefixes from the trace; the "
         "class is then the rule's, and the weights are not used.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_name(cls, table: Any) -> Any:
+        return {"file": table} if isinstance(table, str) else table
 
 
 class Closed(Section):

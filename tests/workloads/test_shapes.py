@@ -1,6 +1,7 @@
 """Arrivals, phases, traces, sessions and closed loops, from the profile to the plan."""
 
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
 
@@ -102,9 +103,9 @@ def test_prompts_share_prefixes_as_the_trace_does(profile_of):
     assert first[block : 2 * block] != second[block : 2 * block]
 
 
-def test_a_trace_with_images_takes_their_sizes_from_the_classes(profile_of, tmp_path):
-    """Counts and lengths from the trace, the class by the rule, sizes and promises from the class."""
-    trace = tmp_path / "lmm.csv"
+def recorded(folder: Path) -> Path:
+    """A trace of every class that a trace can have."""
+    trace = folder / "lmm.csv"
     trace.write_text(
         "TIMESTAMP,NumImages,ContextTokens,GeneratedTokens\n"
         "2024-10-15T12:00:00Z,0,100,10\n"
@@ -112,10 +113,16 @@ def test_a_trace_with_images_takes_their_sizes_from_the_classes(profile_of, tmp_
         "2024-10-15T12:00:02Z,1,9000,126\n"
         "2024-10-15T12:00:03Z,3,4564,137\n"
     )
+    return trace
+
+
+def test_a_trace_with_images_takes_their_sizes_from_the_classes(profile_of, tmp_path):
+    """Counts and lengths from the trace, the class by the rule, sizes and promises from the class."""
+    trace = recorded(tmp_path)
     text = f'arrival = "trace"\ntrace = {{ file = "{trace}" }}\nclasses.text_only = {{ weight = 1 }}\n'
     sizes = "sizes = [[640, 480]]"
     text += f"[classes.image_short]\nweight = 1\n{sizes}\n"
-    with pytest.raises(UsageFault, match="multi_image_long: name it"):
+    with pytest.raises(UsageFault, match=r"requests of multi_image_long: add \[classes.multi_image_long\]"):
         compose(profile_of(text))
     plan = compose(
         profile_of(text + f'[classes.multi_image_long]\nweight = 1\nslo_class = "batch"\n{sizes}\n')
@@ -126,6 +133,36 @@ def test_a_trace_with_images_takes_their_sizes_from_the_classes(profile_of, tmp_
     ]  # fmt: skip
     assert [len(r.images) for r in plan.requests] == [0, 1, 1, 3]
     assert plan.requests[3].slo_class is SloClass.BATCH
+
+
+def test_a_trace_by_name_needs_no_more(profile_of):
+    """Its name alone is the table, and it tells the shares of the classes: no weight is asked."""
+    text = 'arrival = "trace"\nduration_s = 30.0\ntrace = "azure-2023-code"\n[classes.text_only]\n'
+
+    profile = profile_of(text)
+
+    assert profile.trace is not None
+    assert profile.trace.file == "azure-2023-code"
+    assert compose(profile).requests
+
+
+def test_all_classes_that_a_trace_needs_are_told_at_once(profile_of, tmp_path):
+    """One message, ready to be written down, instead of one run for each; a class that is there is not named."""
+    text = f'arrival = "trace"\ntrace = "{recorded(tmp_path)}"\n[classes.text_only]\n'
+
+    with pytest.raises(
+        UsageFault,
+        match=r"image_short, multi_image_long: add \[classes.image_short\], \[classes.multi_image_long\]",
+    ):
+        compose(profile_of(text))
+
+
+def test_weights_are_asked_where_they_are_used(profile_of):
+    """A drawn mix without one would be a guess; all that lack it are named."""
+    image = "[classes.image_short]\nimages = { min = 1, max = 1 }\nsizes = [[64, 48]]\n"
+
+    with pytest.raises(UsageFault, match=r"missing: classes.text_only.weight, classes.image_short.weight"):
+        profile_of("[classes.text_only]\n" + image)
 
 
 def test_turns_move_no_arrival():

@@ -1,12 +1,14 @@
-"""docs/samples.md, made from the record type: `python -m workloads.report.page [--check]`."""
+"""docs/samples.md and docs/profiles.md, made from the types: `python -m workloads.report.page [--check]`."""
 
 import sys
 from pathlib import Path
 
+from workloads.profile_page import profiles_page
 from workloads.record import FIELDS
 from workloads.scrape import NAMES
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "samples.md"
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+PAGE, PROFILES = DOCS / "samples.md", DOCS / "profiles.md"
 
 
 def samples_page() -> str:
@@ -41,11 +43,17 @@ def samples_page() -> str:
     )
 
 
+PAGES = ((PAGE, samples_page), (PROFILES, profiles_page))
+
+
 def main(arguments: list[str]) -> int:
-    """Write the page, or with --check say whether it differs; 1 when it does."""
+    """Write the pages, or with --check say whether one differs; 1 when one does."""
     if "--check" in arguments:
-        return 0 if PAGE.is_file() and PAGE.read_text(encoding="utf-8") == samples_page() else 1
-    PAGE.write_text(samples_page(), encoding="utf-8")
+        return int(
+            any(not page.is_file() or page.read_text(encoding="utf-8") != text() for page, text in PAGES)
+        )
+    for page, text in PAGES:
+        page.write_text(text(), encoding="utf-8")
     return 0
 
 

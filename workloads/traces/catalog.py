@@ -27,6 +27,9 @@ BUILT_IN: Mapping[str, str] = MappingProxyType(
 )
 """Samples that come with the toolkit (workloads/data/LICENSES.txt says what they are cut from)."""
 
+REQUEST_TRACES = tuple(name for name, file in BUILT_IN.items() if "." in file)
+"""Those of requests with times; a folder is one of clients."""
+
 
 def trace_path(name: str) -> Path:
     """The file of a built-in name, or the path itself. Raises UsageFault for a name that is neither."""
