@@ -20,12 +20,12 @@ from pathlib import Path
 import orjson
 
 from toolkit.core.clock import Clock, SystemClock
-from toolkit.core.errors import EnvironmentFault, UsageFault
+from toolkit.core.errors import EnvironmentFault
 from toolkit.core.http.client import HttpClient
 from toolkit.core.journal import Journal
 from toolkit.core.plan import Plan
-from workloads.client import ChatCaller
-from workloads.compose import compose
+from workloads.client import MAX_IDLE, ChatCaller
+from workloads.compose import compose_load
 from workloads.driver import Drive, Driver, Progress
 from workloads.folders import begin, released_unused
 from workloads.image_server import serving_images
@@ -44,7 +44,6 @@ from workloads.target import base_url, find_models
 PROGRESS_EVERY_S = 0.25
 SAMPLES = "samples"
 SAMPLE_QUEUE = 1_000_000  # a slow disk must not cost a record
-MAX_IDLE = 10_000  # every connection of a peak is kept: a new one costs the request that needs it
 ENDS = (signal.SIGINT, signal.SIGTERM)
 UNLIMITED_BYTES = 1 << 62  # a run's samples are one file
 
@@ -108,9 +107,7 @@ def run_bench(
         served = runner.run(served_models(target, api_key))
         model = model or served[0]
         hooks.on_target(target, model)
-        plan = compose(profile)
-        if not plan.requests:
-            raise UsageFault("the plan has no request: ask for a higher rate or a longer duration.")
+        plan = compose_load(profile)
         begin(folder, to_toml(profile), plan.to_json())
         with released_unused(folder), serving_images(plan, folder / "plan.json", profile.image_server):
             prepared = prepare(

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 CHAT_PATH = "/v1/chat/completions"
 MAX_ERROR_BYTES = 65_536
+MAX_IDLE = 10_000  # every connection of a peak is kept: a new one costs the request that needs it
 TRANSPORT_CODES: tuple[tuple[type[TransportError], str], ...] = (
     (ConnectFailed, "connect_failed"),
     (ConnectionLost, "connection_lost"),

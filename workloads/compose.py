@@ -42,6 +42,14 @@ ANY_MIX = ClassMix(sizes=((1024, 768),))
 """Stands in for a class that a trace has and its profile does not, until all of these are known."""
 
 
+def compose_load(profile: Profile) -> Plan:
+    """`compose`, for what is to be sent. Raises UsageFault when that is nothing, too."""
+    plan = compose(profile)
+    if not plan.requests:
+        raise UsageFault("the plan has no request: ask for a higher rate or a longer duration.")
+    return plan
+
+
 def compose(profile: Profile) -> Plan:
     """The realised workload of a profile; the same profile gives the same plan.
 

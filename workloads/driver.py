@@ -130,7 +130,8 @@ class Driver:
         self._started_at = self._clock.monotonic() + LEAD_S
         alarm.set(self._started_at, self._pace)
         try:
-            interrupted = not await _before(stop, self._over)
+            await first_of(stop, self._over)
+            interrupted = not self._over.is_set()
         finally:
             alarm.close()
             self._alarm = None  # what is cut off now sets nothing going
@@ -259,12 +260,11 @@ class Driver:
         self._on_sample(sample)
 
 
-async def _before(stop: asyncio.Event, over: asyncio.Event) -> bool:
-    """Wait for either; whether `stop` was not set first."""
-    waiting = [asyncio.ensure_future(event.wait()) for event in (stop, over)]
+async def first_of(*events: asyncio.Event) -> None:
+    """Wait until one of them is set."""
+    waiting = [asyncio.ensure_future(event.wait()) for event in events]
     try:
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-        return over.is_set()
     finally:
         for task in waiting:
             task.cancel()

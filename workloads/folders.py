@@ -65,17 +65,17 @@ def begin(folder: Path, profile_toml: str, plan_json: bytes) -> None:
         what = "holds a run already" if folder.is_dir() else "is no folder"
         raise UsageFault(f"{folder} {what}: name another folder with --out.") from None
     except OSError as error:
-        raise UsageFault(
-            f"{folder} cannot be written ({error.strerror}): name another with --out."
-        ) from error
+        raise _unwritable(folder, error) from error
     try:
         (folder / "plan.json").write_bytes(plan_json)
         (folder / "profile.toml").write_text(profile_toml, encoding="utf-8")
     except OSError as error:
         release(folder)
-        raise UsageFault(
-            f"{folder} cannot be written ({error.strerror}): name another with --out."
-        ) from error
+        raise _unwritable(folder, error) from error
+
+
+def _unwritable(folder: Path, error: OSError) -> UsageFault:
+    return UsageFault(f"{folder} cannot be written ({error.strerror}): name another with --out.")
 
 
 @contextmanager

@@ -24,12 +24,11 @@ from workloads.profile import Profile
 from workloads.report.render import verdict as generator_words
 from workloads.returning import Returning
 from workloads.scrape import sources
-from workloads.target import base_url, find_model
+from workloads.target import base_url, find_models
 
 PROBE_S = 300.0
 ROOM = 1.5  # times the shortest probe that can decide
 QUIET_LIMIT_S = 120.0
-RATELESS = ("closed", "trace")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,8 +154,8 @@ class _Run:
     runs_dir: Path
 
     async def learn_model(self, client: HttpClient) -> str:
-        served = await find_model(client, self.target, authorization(self.api_key))
-        return self.model or served
+        served = await find_models(client, self.target, authorization(self.api_key))
+        return self.model or served[0]
 
     def probe(self, number: int, rate: float, quiet_after_s: float | None) -> Probe | None:
         """One probe at that rate; None when it was interrupted."""
@@ -222,7 +221,7 @@ def _why(verdict: Verdict, watch: Watch) -> str:
 
 
 def _search(profile: Profile, asked: Asked) -> Search:
-    if profile.arrival in RATELESS or profile.plan:
+    if not profile.has_rate:
         raise UsageFault(
             f"profile {profile.name!r} has no rate to search for: its arrivals are recorded or a closed loop."
         )

@@ -15,6 +15,7 @@ from toolkit.core.slo import DEFAULT_SLOS, Slo
 from workloads.distributions import Numbers
 from workloads.returning import Returning
 from workloads.shape import Closed, ImageServer, Pattern, Phase, Sessions, Stretch, Trace, phases_s, stretches
+from workloads.shelf import MAX_BODY_BYTES
 from workloads.tables import toml_of
 
 SUFFIX = ".toml"
@@ -173,7 +174,7 @@ class Profile(Section):
     request_timeout_s: float = Field(120.0, gt=0, description="Longest life of one request.")
     drain_s: float = Field(60.0, ge=0, description="Longest wait for open answers after the last arrival.")
     max_body_bytes: int = Field(
-        8_000_000_000,
+        MAX_BODY_BYTES,
         gt=0,
         description="Most that the prepared request bodies may take; over 0.25 GB they lie in a temporary file.",
     )
@@ -231,6 +232,11 @@ class Profile(Section):
             raise ValueError(
                 f"a weight is missing: {', '.join(f'classes.{name}.weight' for name in unweighed)}"
             )
+
+    @property
+    def has_rate(self) -> bool:
+        """Whether `rate` steers its arrivals: they are neither recorded nor a closed loop."""
+        return self.arrival not in ("closed", "trace") and not self.plan
 
     def stretches(self) -> tuple[Stretch, ...]:
         """The rate over the window, piece by piece; one piece without phases."""

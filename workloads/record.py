@@ -173,8 +173,10 @@ class LoadSample:
         )
 
 
-def unsent(planned: PlannedRequest, ended_s: float) -> LoadSample:
-    """A request that was due and never begun."""
+def unsent(
+    planned: PlannedRequest, ended_s: float, code: str = "unsent", message: str | None = None
+) -> LoadSample:
+    """A request that was due and never begun, for all that is known."""
     return LoadSample(
         index=planned.index,
         workload_class=planned.workload_class,
@@ -182,7 +184,8 @@ def unsent(planned: PlannedRequest, ended_s: float) -> LoadSample:
         intended_s=planned.at_s,
         outcome=LoadOutcome.UNSENT,
         ended_s=ended_s,
-        code="unsent",
+        code=code,
+        message=message,
     )
 
 

@@ -9,7 +9,7 @@ arrived, in seconds after the run's start, as in samples.jsonl.
 import asyncio
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -115,6 +115,11 @@ def pick(page: bytes, names: Sequence[str] = NAMES) -> dict[str, float]:
     return values
 
 
+def named(values: Mapping[str, float], names: Collection[str]) -> list[float]:
+    """The values of all series, whatever their labels, of these metrics."""
+    return [value for series, value in values.items() if series.partition("{")[0] in names]
+
+
 def levels(records: Iterable[Mapping[str, Any]]) -> tuple[Level, ...]:
     """What a report shows of metrics.jsonl: the target, engines by name, other URLs; LEVELS in each."""
     seen: dict[tuple[str, str], list[float]] = {}
@@ -124,7 +129,7 @@ def levels(records: Iterable[Mapping[str, Any]]) -> tuple[Level, ...]:
             continue
         order.add(record["source"])
         for what, names in LEVELS:
-            found = [value for series, value in record["values"].items() if series.partition("{")[0] in names]
+            found = named(record["values"], names)
             if found:
                 level = max(found) if what == "token usage" else sum(found)
                 seen.setdefault((record["source"], what), []).append(level)

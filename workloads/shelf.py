@@ -13,6 +13,7 @@ from pathlib import Path
 
 from toolkit.core.errors import UsageFault
 
+MAX_BODY_BYTES = 8_000_000_000  # of one run, in memory or not, unless its profile says otherwise
 HELD_BYTES = 256 << 20
 SEGMENT_BYTES = 64 << 20
 SMALL_BYTES = 64 << 10  # stays in memory in any case: it weighs little, and a view weighs something too

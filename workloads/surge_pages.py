@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from toolkit.core.names import SEATED, WAITING
-from workloads.scrape import ENGINE_REQUESTS, ENGINE_STAGES, QUEUES, ROUTER_QUEUES, ROUTER_RETRIES
+from workloads.scrape import ENGINE_REQUESTS, ENGINE_STAGES, QUEUES, ROUTER_QUEUES, ROUTER_RETRIES, named
 
 FIRST_STAGES = ('stage="prefill_bootstrap"', 'stage="decode_prepare"')
 """What a scheduler of a pair does first to a request: counted for each, also for those that fail later."""
@@ -87,7 +87,7 @@ def _waiting(values: Values) -> dict[str, float]:
     """What waits on one page, by the role it waits in; "" is in front of the engines."""
     found: dict[str, float] = {}
     for names, role in ((GATEWAY_QUEUES + ROUTER_QUEUES, ""), (QUEUES, _role(values))):
-        known = [value for series, value in values.items() if series.partition("{")[0] in names]
+        known = named(values, names)
         if known:
             found[role] = found.get(role, 0.0) + sum(known)
     return found
@@ -140,7 +140,7 @@ def _amplification(
         role = next((role for page in history if (role := _role(page["values"])) != "unified"), "unified")
         if any(_attempts(page["values"]) for page in history):
             roles.setdefault(role, []).append(history)
-        if any(_named(page["values"], ROUTER_RETRIES) for page in history):
+        if any(named(page["values"], (ROUTER_RETRIES,)) for page in history):
             retries.append(history)
     for histories in roles.values():
         if (gap := _gap(histories, begin_s, end_s)) is not None:
@@ -155,7 +155,7 @@ def _amplification(
         if (gap := _gap(retries, begin_s, end_s)) is not None:
             return gap
         more = [
-            sum(_grown(own, lambda v: _named(v, ROUTER_RETRIES), *span) for own in retries)
+            sum(_grown(own, lambda v: named(v, (ROUTER_RETRIES,)), *span) for own in retries)
             for span in ((0.0, begin_s), (begin_s, math.inf))
         ]
         return Amplification(
@@ -195,7 +195,3 @@ def _attempts(values: Values) -> list[float]:
         for series, value in values.items()
         if series.startswith(ENGINE_REQUESTS + "{") and CHAT in series
     ]
-
-
-def _named(values: Values, name: str) -> list[float]:
-    return [value for series, value in values.items() if series.partition("{")[0] == name]

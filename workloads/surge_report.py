@@ -28,9 +28,9 @@ def surge_profile(profile: Profile, peak: float, time_scale: float) -> Profile:
     UsageFault when it has phases that are no surge, or arrivals that no rate steers.
     """
     if not profile.phases:
-        if profile.arrival in ("trace", "closed"):
+        if not profile.has_rate:
             raise UsageFault(
-                f'profile {profile.name!r} cannot surge: no rate steers its arrival = "{profile.arrival}".'
+                f"profile {profile.name!r} cannot surge: no rate steers its arrivals, which are recorded or a closed loop."
             )
         usual = load_profile("surge", {})
         profile = profile.model_copy(update={"phases": usual.phases, "returning": usual.returning})

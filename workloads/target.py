@@ -36,11 +36,6 @@ def with_scheme(url: str) -> str:
     return url if "://" in url else f"http://{url}"
 
 
-async def find_model(client: "HttpClient", url: str, headers: Sequence[tuple[str, str]]) -> str:
-    """The first model that a ready target serves. Raises as `find_models` does."""
-    return (await find_models(client, url, headers))[0]
-
-
 async def find_models(client: "HttpClient", url: str, headers: Sequence[tuple[str, str]]) -> tuple[str, ...]:
     """The models that a ready target lists, at least one.
 

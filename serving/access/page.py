@@ -75,7 +75,7 @@ def images_page() -> str:
             "# What happens to an image",
             "",
             "Made from `serving/access/page.py`, whose every row a test tries. Content decides: names and media types are",
-            "not looked at. Limits are settings of `[access]`; `toolkit serve --help` and the profile files name them.",
+            "not looked at. Limits are settings of `[access]`; `toolkit config show` names them.",
             "",
             "## Taken",
             "",

@@ -4,10 +4,14 @@ import asyncio
 import json
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
+import typer
+
+from toolkit.cli.bench import bench
 
 DONE = b"data: [DONE]\n\n"
 
@@ -99,9 +103,12 @@ class ChatServer:
         return True
 
 
-@pytest.fixture
-def chat_server() -> Iterator[ChatServer]:
-    server = ChatServer()
+C = TypeVar("C", bound=ChatServer)
+
+
+@contextmanager
+def serving(server: C) -> Iterator[C]:
+    """The server on a port and an event loop of its own, in a thread of this process."""
     loop = asyncio.new_event_loop()
     up = threading.Event()
     stop = asyncio.Event()
@@ -124,6 +131,20 @@ def chat_server() -> Iterator[ChatServer]:
     loop.call_soon_threadsafe(stop.set)
     thread.join(10)
     loop.close()
+
+
+@pytest.fixture
+def chat_server() -> Iterator[ChatServer]:
+    with serving(ChatServer()) as server:
+        yield server
+
+
+@pytest.fixture
+def app() -> typer.Typer:
+    """`toolkit bench` by itself."""
+    app = typer.Typer()
+    app.command()(bench)
+    return app
 
 
 @pytest.fixture

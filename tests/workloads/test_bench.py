@@ -9,11 +9,9 @@ import subprocess
 import sys
 
 import pytest
-import typer
 from PIL import Image
 from typer.testing import CliRunner
 
-from toolkit.cli.bench import bench
 from toolkit.core.errors import EnvironmentFault, UsageFault
 from toolkit.core.plan import Plan
 from workloads.bench import run_bench
@@ -44,13 +42,6 @@ def small(tmp_path):
     path = tmp_path / "small.toml"
     path.write_text(SMALL, encoding="utf-8")
     return str(path)
-
-
-@pytest.fixture
-def app():
-    app = typer.Typer()
-    app.command()(bench)
-    return app
 
 
 def test_a_run_leaves_everything_in_its_folder(chat_server, small, tmp_path):

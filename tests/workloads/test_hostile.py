@@ -7,10 +7,8 @@ import resource
 import signal
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
-from toolkit.cli.bench import bench
 from toolkit.core.errors import EnvironmentFault, UsageFault
 from toolkit.core.http.errors import ConnectFailed
 from workloads import target
@@ -46,13 +44,6 @@ def small(tmp_path):
     path = tmp_path / "small.toml"
     path.write_text(SMALL, encoding="utf-8")
     return str(path)
-
-
-@pytest.fixture
-def app():
-    app = typer.Typer()
-    app.command()(bench)
-    return app
 
 
 def streamed(**last) -> StreamedAnswer:

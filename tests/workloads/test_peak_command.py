@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import signal
-import threading
 from collections.abc import Iterator
 
 import pytest
@@ -16,7 +15,7 @@ from toolkit.cli.surge import surge
 from toolkit.core.errors import UsageFault
 from workloads.peak_report import last_peak
 
-from .conftest import ChatServer, Script, answer
+from .conftest import ChatServer, Script, answer, serving
 
 pytestmark = pytest.mark.slow
 
@@ -52,28 +51,10 @@ class SlottedServer(ChatServer):
 
 @pytest.fixture
 def slotted() -> Iterator[SlottedServer]:
-    server, loop = SlottedServer(), asyncio.new_event_loop()
-    up, stop = threading.Event(), asyncio.Event()
+    server = SlottedServer()
     server.script = lambda body: Script(answer(1))
-
-    async def main() -> None:
-        listener = await asyncio.start_server(server.serve, "127.0.0.1", 0)
-        server.url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}"
-        up.set()
-        await stop.wait()
-        listener.close()
-        others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
-
-    thread = threading.Thread(target=lambda: loop.run_until_complete(main()))
-    thread.start()
-    assert up.wait(10)
-    yield server
-    loop.call_soon_threadsafe(stop.set)
-    thread.join(10)
-    loop.close()
+    with serving(server):
+        yield server
 
 
 @pytest.fixture(autouse=True)

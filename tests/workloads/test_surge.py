@@ -235,6 +235,8 @@ def test_other_phases_are_no_surge():
         surge_profile(surge.model_copy(update={"phases": surge.phases[:2]}), 1.0, 1.0)
     with pytest.raises(UsageFault, match="no rate steers"):
         surge_profile(load_profile("smoke").model_copy(update={"arrival": "closed"}), 1.0, 1.0)
+    with pytest.raises(UsageFault, match="no rate steers"):
+        surge_profile(load_profile("smoke").model_copy(update={"plan": "plan.json"}), 1.0, 1.0)
 
 
 def test_a_verdict_says_in_words_what_its_json_holds():

@@ -15,7 +15,7 @@ from toolkit.core.http.client import HttpClient
 from workloads.client import ChatCaller
 from workloads.prepare import Prepared
 from workloads.record import LoadOutcome, LoadSample
-from workloads.target import find_model
+from workloads.target import find_models
 
 BODY = b"x" * 300_000
 
@@ -83,7 +83,7 @@ def test_before_a_run_the_remedy_is_told(certificate, monkeypatch):
         server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0, ssl=context)
         client = HttpClient()
         try:
-            await find_model(client, f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}", ())
+            await find_models(client, f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}", ())
         finally:
             await client.close()
             server.close()

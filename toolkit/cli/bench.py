@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from toolkit.cli.bench_locust import LOOPBACK, BareWorker
-from toolkit.cli.console import FAILED, INTERRUPTED, console
+from toolkit.cli.console import FAILED, INTERRUPTED, RUNS, console
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from workloads.bench import BenchResult, Hooks
 
-RUNS = Path("runs")
 app = typer.Typer(cls=BareWorker, rich_markup_mode=None)
 
 
@@ -81,7 +80,7 @@ def bench(
             Quota(keep_runs, int(keep_gb * 1e9)),
         )
     folder = out or RUNS / f"bench-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
-    with _Display() as display:
+    with Display() as display:
         result = run_bench(
             chosen,
             url or default_url(RUNS),
@@ -96,14 +95,14 @@ def bench(
     if as_json:
         sys.stdout.write((folder / "report.json").read_text(encoding="utf-8"))
     else:
-        _print(result)
+        show(result)
     if result.summary.interrupted:
         raise typer.Exit(INTERRUPTED)
     if result.summary.total.failures:
         raise typer.Exit(FAILED)
 
 
-class _Display:
+class Display:
     """A progress bar on stderr; nothing where that is no terminal."""
 
     def __init__(self) -> None:
@@ -116,7 +115,7 @@ class _Display:
         self._preparing = self._bars.add_task("preparing", note="", visible=False)
         self._loading = self._bars.add_task("loading", note="", visible=False)
 
-    def __enter__(self) -> "_Display":
+    def __enter__(self) -> "Display":
         self._bars.start()
         return self
 
@@ -144,7 +143,7 @@ class _Display:
             self._bars.refresh()
 
 
-def _print(result: "BenchResult") -> None:
+def show(result: "BenchResult") -> None:
     from rich import box
     from rich.table import Table
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from toolkit.cli.console import FAILED, INTERRUPTED
+from toolkit.cli.console import FAILED, INTERRUPTED, RUNS
 
 if TYPE_CHECKING:
     from workloads.bench import BenchResult
@@ -54,7 +54,7 @@ def lead(
 
     With a web UI, Ctrl-C between two runs is its ordinary end: exit 0 then.
     """
-    from toolkit.cli.bench import RUNS, _Display, _print
+    from toolkit.cli.bench import Display, show
     from workloads.folders import rotate
     from workloads.locust.brief import Brief
     from workloads.locust.launch import Told
@@ -71,7 +71,7 @@ def lead(
         runs_dir=str(RUNS),
     )
     results: list[BenchResult] = []
-    with _Display() as display:
+    with Display() as display:
 
         def ended(result: "BenchResult") -> None:
             results.append(result)
@@ -81,7 +81,7 @@ def lead(
                 sys.stdout.write((result.folder / "report.json").read_text(encoding="utf-8"))
                 sys.stdout.flush()
             else:
-                _print(result)
+                show(result)
 
         told = Told(_say, display.hooks().on_progress, ended)
         code = run(profile, url, brief, told, model, api_key)

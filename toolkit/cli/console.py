@@ -1,6 +1,7 @@
 """What commands print with, and how a failure ends."""
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from toolkit.core.errors import EnvironmentFault, ToolkitError, UsageFault
@@ -8,6 +9,7 @@ from toolkit.core.errors import EnvironmentFault, ToolkitError, UsageFault
 if TYPE_CHECKING:
     from rich.console import Console
 
+RUNS = Path("runs")  # of the folder that a command is started in
 FAILED, USAGE, ENVIRONMENT = 1, 2, 3
 INTERRUPTED = 130  # what shells report for Ctrl-C
 

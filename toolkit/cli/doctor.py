@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toolkit.cli.console import FAILED
+from toolkit.cli.console import FAILED, RUNS
 
 IN_ALL_S, LEAST_S = 4.5, 1.5  # with the start of Python and the end of two processes under 6 s
 
@@ -27,14 +27,13 @@ def doctor(
     import os
     import time
     from dataclasses import asdict, replace
-    from pathlib import Path
 
     from serving.doctor.judge import findings, worst
     from serving.doctor.machine import facts
 
     begun = time.monotonic()
     # First: its own processes would count as load of the machine.
-    measured = facts(Path("runs"), os.environ, _generator(), None)
+    measured = facts(RUNS, os.environ, _generator(), None)
     if transfer:
         left_s = IN_ALL_S - (time.monotonic() - begun)
         measured = replace(measured, transfer=_transfer(max(LEAST_S, left_s)))

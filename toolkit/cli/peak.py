@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toolkit.cli.console import FAILED, INTERRUPTED, console
+from toolkit.cli.console import FAILED, INTERRUPTED, RUNS, console
 
 if TYPE_CHECKING:
     from workloads.peak_report import PeakReport, Probe
-
-RUNS = Path("runs")
 
 
 def peak(

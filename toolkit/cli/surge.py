@@ -7,9 +7,7 @@ from typing import Annotated
 
 import typer
 
-from toolkit.cli.console import FAILED, INTERRUPTED
-
-RUNS = Path("runs")
+from toolkit.cli.console import FAILED, INTERRUPTED, RUNS
 
 
 def surge(

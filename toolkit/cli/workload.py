@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from toolkit.cli.console import console
+from toolkit.cli.console import RUNS, console
 
 if TYPE_CHECKING:
     from workloads.show import Description, Group, Spread
@@ -68,7 +68,7 @@ def replay(
 
     Exit codes: those of `toolkit bench`.
     """
-    from toolkit.cli.bench import RUNS, bench
+    from toolkit.cli.bench import bench
     from toolkit.core.errors import UsageFault
 
     newest = _recorded(RUNS)

@@ -21,7 +21,7 @@ from locust.runners import STATE_MISSING, LocalRunner, MasterRunner
 
 from toolkit.core.errors import ToolkitError
 from toolkit.core.plan import Plan
-from workloads.folders import SAMPLES_FILE, begin
+from workloads.folders import SAMPLES_FILE, begin, release
 from workloads.locust.messages import ENDED, GO, HELLO, READY, RUN, SAMPLES
 from workloads.locust.split import Share, shares
 from workloads.locust.task import Task
@@ -192,8 +192,7 @@ class Conductor:
         self._run = None
         run.file.close()
         if run.went_at is None:
-            # Nothing was sent: the folder may be used again.
-            (run.folder / SAMPLES_FILE).unlink(missing_ok=True)
+            release(run.folder)  # nothing was sent
         self._tell({**self._progress(run), **_ending(run)})
         self.finished.set()
 

@@ -27,13 +27,11 @@ from toolkit.core.clock import SystemClock
 from toolkit.core.errors import ToolkitError
 from toolkit.core.http.client import HttpClient
 from toolkit.core.plan import Plan
-from workloads.client import ChatCaller
-from workloads.driver import Drive, Driver
+from workloads.client import MAX_IDLE, ChatCaller
+from workloads.driver import Drive, Driver, first_of
 from workloads.locust.task import GO, STOP, Task, read_task
 from workloads.prepare import Prepared, prepare
 from workloads.returning import Returning, Returns
-
-MAX_IDLE = 10_000
 
 
 class _Orders(threading.Thread):
@@ -117,7 +115,7 @@ async def _drive(task: Task, plan: Plan, prepared: tuple[Prepared, ...], orders:
     gc.collect()
     gc.freeze()  # bodies live to the end: a collector that walks them would delay tokens
     out.append({"event": "ready", "requests": len(prepared)})
-    await _first(go, stop)
+    await first_of(go, stop)
     cpu, began = time.process_time(), time.monotonic()
     drive = await driver.run(stop)
     cpu_share = (time.process_time() - cpu) / max(1e-9, time.monotonic() - began)
@@ -170,14 +168,6 @@ def _write(line: dict[str, Any]) -> None:
 def _failed(error: ToolkitError) -> int:
     _write({"event": "failed", "message": error.message})
     return 1
-
-
-async def _first(*events: asyncio.Event) -> None:
-    waiting = [asyncio.ensure_future(event.wait()) for event in events]
-    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-    for task in waiting:
-        task.cancel()
-    await asyncio.gather(*waiting, return_exceptions=True)
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ import orjson
 from toolkit.core.errors import EnvironmentFault, UsageFault
 from toolkit.core.plan import Plan
 from workloads.bench import BenchResult, facts_of, served_models, write_report
-from workloads.compose import compose
+from workloads.compose import compose_load
 from workloads.driver import Progress
 from workloads.folders import SAMPLES_FILE
 from workloads.image_server import serving_images
@@ -57,9 +57,7 @@ def lead(profile: Profile, url: str, brief: Brief, told: Told, model: str = "", 
     require_locust()
     target = base_url(url)
     served = asyncio.run(served_models(target, api_key))
-    plan = compose(profile)
-    if not plan.requests:
-        raise UsageFault("the plan has no request: ask for a higher rate or a longer duration.")
+    plan = compose_load(profile)
     if brief.out and (Path(brief.out) / SAMPLES_FILE).exists():
         raise UsageFault(f"{brief.out} holds a run already: name another folder with --out.")
     task = Task(

@@ -3,10 +3,11 @@
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
 
-from toolkit.core.plan import Plan, PlannedRequest
-from workloads.record import LoadOutcome, LoadSample
+from toolkit.core.plan import Plan
+from workloads.record import LoadSample, unsent
 
 LOST = "worker_lost"
+LOST_MESSAGE = "its worker ended before it told what became of this request"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,17 +38,4 @@ def lost(plan: Plan, share: Share, recorded: Container[int], window_s: float) ->
         return  # a closed loop promises no request
     for request in plan.requests:
         if share.has(request.index) and request.at_s < window_s and request.index not in recorded:
-            yield _lost(request, window_s)
-
-
-def _lost(request: PlannedRequest, window_s: float) -> LoadSample:
-    return LoadSample(
-        index=request.index,
-        workload_class=request.workload_class,
-        slo_class=request.slo_class,
-        intended_s=request.at_s,
-        outcome=LoadOutcome.UNSENT,
-        ended_s=window_s,
-        code=LOST,
-        message="its worker ended before it told what became of this request",
-    )
+            yield unsent(request, window_s, LOST, LOST_MESSAGE)

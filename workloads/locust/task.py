@@ -8,6 +8,7 @@ import orjson
 
 from toolkit.core.plan import Plan
 from workloads.locust.split import Share
+from workloads.shelf import MAX_BODY_BYTES
 
 GO, STOP = b"go\n", b"stop\n"
 PIECE = 1 << 20
@@ -26,7 +27,7 @@ class Task:
     share_index: int = 0
     share_of: int = 1
     extra_body: dict[str, Any] = field(default_factory=dict)
-    max_body_bytes: int = 1_500_000_000
+    max_body_bytes: int = MAX_BODY_BYTES
     request_timeout_s: float = 120.0
     drain_s: float = 60.0
     returning: dict[str, Any] = field(default_factory=dict)

@@ -129,12 +129,8 @@ class HttpClient:
     async def _start(self, request: Request, sink: Sink, *, fresh: bool) -> Flight:
         if self._closed:
             raise ConnectFailed("the client is closed")
-        connection = None if fresh else self._pool.take(request.origin, self._clock())
-        if connection is None:
-            connection = await self._connect(request.origin)
-        else:
-            self._busy.add(connection)
-        return connection.start(request, sink)
+        flight = None if fresh else self.send_now(request, sink)
+        return flight or (await self._connect(request.origin)).start(request, sink)
 
     async def _connect(self, origin: Origin) -> Connection:
         connection = Connection(self, self._clock, origin)
