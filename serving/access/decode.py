@@ -5,7 +5,6 @@ Pillow's antialiased bicubic, the filter of the Qwen-VL processors.
 """
 
 from io import BytesIO
-from typing import Literal
 
 from PIL import Image
 
@@ -56,17 +55,6 @@ def decode(data: bytes, header: ImageHeader, target: tuple[int, int]) -> Image.I
     if picture.size != target:
         picture = picture.resize(target, Image.Resampling.BICUBIC)
     return picture if picture.mode == "RGB" else picture.convert("RGB")
-
-
-def encode(image: Image.Image, handover: Literal["png", "jpeg"]) -> bytes:
-    """The picture as a file without metadata. png is lossless; jpeg is q95 4:4:4."""
-    out = BytesIO()
-    image.info = {}
-    if handover == "png":
-        image.save(out, "PNG", compress_level=1)
-    else:
-        image.save(out, "JPEG", quality=95, subsampling=0)
-    return out.getvalue()
 
 
 def _flatten(image: Image.Image) -> Image.Image:

@@ -12,7 +12,8 @@ from typing import Literal, Protocol
 import pybase64
 
 from serving.access.cache import Store
-from serving.access.decode import decode, encode
+from serving.access.decode import decode
+from serving.access.encode import encode
 from serving.access.fetch import INLINE_URI, PAGES_SHARE, Fetched, Fetcher
 from serving.access.grid import ImageGrid
 from serving.access.probe import probe

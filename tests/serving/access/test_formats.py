@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
-from serving.access.decode import decode, encode
+from serving.access.decode import decode
+from serving.access.encode import encode
 from serving.access.page import PAGE, REFUSED, TAKEN, Case, images_page
 from serving.access.probe import probe
 from serving.config import AccessConfig
