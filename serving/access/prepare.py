@@ -9,14 +9,10 @@ from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
-import pybase64
-
 from serving.access.cache import Store
-from serving.access.decode import decode
-from serving.access.encode import encode
 from serving.access.fetch import INLINE_URI, PAGES_SHARE, Fetched, Fetcher
 from serving.access.grid import ImageGrid
-from serving.access.probe import probe
+from serving.access.picture import Prepared, examine, paint, wrap
 from serving.access.recipe import recipe
 from serving.access.single_flight import Begin, SingleFlight
 from serving.access.workers import DecodePool
@@ -25,21 +21,12 @@ from toolkit.core import names
 from toolkit.core.clock import Clock
 from toolkit.core.errors import InvalidRequest, OutOfTime, ToolkitError
 from toolkit.core.names import Metric
-from toolkit.core.sample import ImageRecord
 
 REFUSAL_S = 60.0
 """How long a refusal is remembered: a cut-off file costs a whole decode each time it is tried again. Not for good,
 since what looks like a bad file may have been a decoder short of memory."""
 
 TIER = "memory"
-
-
-@dataclass(frozen=True, slots=True)
-class Prepared:
-    """One image as the engine gets it, and the record of what came in."""
-
-    data_uri: str
-    record: ImageRecord
 
 
 @dataclass(frozen=True, slots=True)
@@ -238,23 +225,9 @@ class Access:
     def _prepared(self, data: bytes, begin: Begin) -> Prepared:
         """The CPU part, on a pool thread."""
         begin()
-        header = probe(data, self._config)
-        target = self._grid.target_size(*header.size)
-        file = encode(decode(data, header, target), self._config.handover)
-        width, height = header.size
-        return Prepared(
-            data_uri=f"data:image/{self._config.handover};base64,{pybase64.b64encode_as_string(file)}",
-            record=ImageRecord(
-                width=width,
-                height=height,
-                size_bytes=header.size_bytes,
-                format=header.format.lower(),
-                tokens=self._grid.tokens(width, height),
-                prepared_width=target[0],
-                prepared_height=target[1],
-                origin="data",
-            ),
-        )
+        handover = self._config.handover
+        task = examine(data, self._config, self._grid)
+        return wrap(paint(data, task.header, task.target, handover), task, handover)
 
 
 def _is_data(url: str) -> bool:

@@ -18,7 +18,8 @@ SWAPPED = frozenset([5, 6, 7, 8])
 class ImageHeader:
     """An image that keeps every limit.
 
-    width, height: pixels as stored; orientation: Exif 1 to 8; mode: Pillow's; progressive: JPEG only.
+    width, height: pixels as stored; orientation: Exif 1 to 8; mode: Pillow's; progressive, scans (SOS markers) and
+    blocks (of 8x8 coefficients, all components): JPEG only.
     """
 
     format: Format
@@ -28,6 +29,8 @@ class ImageHeader:
     mode: str
     progressive: bool
     size_bytes: int
+    scans: int = 0
+    blocks: int = 0
 
     @property
     def size(self) -> tuple[int, int]:
@@ -57,6 +60,8 @@ def probe(data: bytes, limits: AccessConfig) -> ImageHeader:
         mode=_mode(structure),
         progressive=structure.progressive,
         size_bytes=len(data),
+        scans=structure.scans,
+        blocks=structure.blocks,
     )
 
 

@@ -45,7 +45,7 @@ def walk(data: bytes) -> Structure:
             scans = scans_from(data, position, components, progressive)
             _check_scan_bytes(scans.end - end, blocks, sof)
             parts += [view[at - 1 : scans.end], STRICT_END if scans.count == 1 else END]
-            return Structure("JPEG", width, height, orientation, progressive, scans.count, parts)
+            return Structure("JPEG", width, height, orientation, progressive, scans.count, blocks, parts)
         if marker in _SOF:
             if frame is not None:
                 raise MalformedError("the JPEG has two frame headers")

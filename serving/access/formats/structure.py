@@ -16,7 +16,8 @@ class Structure:
     """What a file claims, and the parts of it that matter.
 
     width, height: pixels as stored. orientation: Exif 1 to 8. progressive: a JPEG whose coefficients are held
-    whole while decoding. scans: SOS markers of a JPEG. parts: slices that joined are the essence.
+    whole while decoding. scans: SOS markers of a JPEG; blocks: 8x8 blocks of all its components. parts: slices that
+    joined are the essence.
     """
 
     format: Format
@@ -25,6 +26,7 @@ class Structure:
     orientation: int = 1
     progressive: bool = False
     scans: int = 0
+    blocks: int = 0
     parts: Sequence[memoryview | bytes] = field(default=(), repr=False, compare=False)
 
     def essence(self) -> bytes:

@@ -264,7 +264,7 @@ def test_other_failures_are_not_remembered(monkeypatch: pytest.MonkeyPatch) -> N
             raise MemoryError
 
         with monkeypatch.context() as patch:
-            patch.setattr("serving.access.prepare.probe", broken)
+            patch.setattr("serving.access.picture.probe", broken)
             failures = await asyncio.gather(
                 *(bench.ask(data_uri(ARROW)) for _ in range(3)), return_exceptions=True
             )

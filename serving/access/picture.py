@@ -1,0 +1,64 @@
+"""One image, from its bytes to what the engine gets: the CPU part. Knows nothing of threads, queues or caches."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import pybase64
+
+from serving.access.cost import Cost, cost_of
+from serving.access.decode import decode
+from serving.access.encode import encode
+from serving.access.grid import ImageGrid
+from serving.access.probe import ImageHeader, probe
+from serving.config import AccessConfig
+from toolkit.core.sample import ImageRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """One image as the engine gets it, and the record of what came in."""
+
+    data_uri: str
+    record: ImageRecord
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """An image that keeps every limit, and what is to become of it. target: (width, height)."""
+
+    header: ImageHeader
+    target: tuple[int, int]
+    tokens: int
+    cost: Cost
+
+
+def examine(data: bytes, limits: AccessConfig, grid: ImageGrid) -> Task:
+    """What is to become of the image, by its header. Raises InvalidRequest and TooLarge, as probe does."""
+    header = probe(data, limits)
+    target = grid.target_size(*header.size)
+    return Task(header, target, grid.tokens(*header.size), cost_of(header, target))
+
+
+def paint(
+    data: bytes, header: ImageHeader, target: tuple[int, int], handover: Literal["png", "jpeg"]
+) -> bytes:
+    """The file that the engine gets. Raises InvalidRequest(image_invalid) where the bytes are no whole picture."""
+    return encode(decode(data, header, target), handover)
+
+
+def wrap(file: bytes, task: Task, handover: Literal["png", "jpeg"]) -> Prepared:
+    """The file as a data URI, beside the record of what came in (origin: data)."""
+    width, height = task.header.size
+    return Prepared(
+        data_uri=f"data:image/{handover};base64,{pybase64.b64encode_as_string(file)}",
+        record=ImageRecord(
+            width=width,
+            height=height,
+            size_bytes=task.header.size_bytes,
+            format=task.header.format.lower(),
+            tokens=task.tokens,
+            prepared_width=task.target[0],
+            prepared_height=task.target[1],
+            origin="data",
+        ),
+    )
