@@ -5,7 +5,7 @@ Admission goes by these figures, so they err on the high side. Pillow keeps RGB 
 
 from dataclasses import dataclass
 
-from serving.access.probe import ImageHeader
+from serving.access.header import ImageHeader
 
 _PIXEL_BYTES = {
     "1": 1,

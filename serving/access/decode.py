@@ -9,8 +9,8 @@ from io import BytesIO
 from PIL import Image
 
 from serving.access.formats import walk
+from serving.access.header import SWAPPED, ImageHeader
 from serving.access.pillow import READ_ERRORS
-from serving.access.probe import SWAPPED, ImageHeader
 from toolkit.core.errors import InvalidRequest
 
 MARGIN = 3

@@ -1,41 +1,14 @@
 """What an image is, from its header; everything over a limit is refused here, before any decode."""
 
-from dataclasses import dataclass
 from io import BytesIO
 
 from PIL import Image
 
-from serving.access.formats import Format, MalformedError, Structure, walk
+from serving.access.formats import MalformedError, Structure, walk
+from serving.access.header import ImageHeader
 from serving.access.pillow import READ_ERRORS
 from serving.config import AccessConfig
 from toolkit.core.errors import InvalidRequest, TooLarge
-
-SWAPPED = frozenset([5, 6, 7, 8])
-"""Exif orientations whose upright picture has the stored sides swapped."""
-
-
-@dataclass(frozen=True, slots=True)
-class ImageHeader:
-    """An image that keeps every limit.
-
-    width, height: pixels as stored; orientation: Exif 1 to 8; mode: Pillow's; progressive, scans (SOS markers) and
-    blocks (of 8x8 coefficients, all components): JPEG only.
-    """
-
-    format: Format
-    width: int
-    height: int
-    orientation: int
-    mode: str
-    progressive: bool
-    size_bytes: int
-    scans: int = 0
-    blocks: int = 0
-
-    @property
-    def size(self) -> tuple[int, int]:
-        """(width, height) of the upright picture."""
-        return (self.height, self.width) if self.orientation in SWAPPED else (self.width, self.height)
 
 
 def probe(data: bytes, limits: AccessConfig) -> ImageHeader:
