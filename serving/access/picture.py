@@ -1,16 +1,16 @@
 """One image, from its bytes to what the engine gets: the CPU part. Knows nothing of threads, queues or caches."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 import pybase64
 
 from serving.access.cost import Cost, cost_of
 from serving.access.decode import decode
-from serving.access.encode import encode
+from serving.access.encode import encode, media_type
 from serving.access.grid import ImageGrid
-from serving.access.probe import ImageHeader, probe
-from serving.config import AccessConfig
+from serving.access.header import ImageHeader
+from serving.access.probe import probe
+from serving.config import AccessConfig, Handover
 from toolkit.core.sample import ImageRecord
 
 
@@ -39,18 +39,16 @@ def examine(data: bytes, limits: AccessConfig, grid: ImageGrid) -> Task:
     return Task(header, target, grid.tokens(*header.size), cost_of(header, target))
 
 
-def paint(
-    data: bytes, header: ImageHeader, target: tuple[int, int], handover: Literal["png", "jpeg"]
-) -> bytes:
+def paint(data: bytes, header: ImageHeader, target: tuple[int, int], handover: Handover) -> bytes:
     """The file that the engine gets. Raises InvalidRequest(image_invalid) where the bytes are no whole picture."""
     return encode(decode(data, header, target), handover)
 
 
-def wrap(file: bytes, task: Task, handover: Literal["png", "jpeg"]) -> Prepared:
+def wrap(file: bytes, task: Task, handover: Handover) -> Prepared:
     """The file as a data URI, beside the record of what came in (origin: data)."""
     width, height = task.header.size
     return Prepared(
-        data_uri=f"data:image/{handover};base64,{pybase64.b64encode_as_string(file)}",
+        data_uri=f"data:{media_type(handover)};base64,{pybase64.b64encode_as_string(file)}",
         record=ImageRecord(
             width=width,
             height=height,

@@ -9,7 +9,6 @@ import pytest
 from PIL import Image, ImageOps
 
 from serving.access.decode import decode
-from serving.access.encode import encode
 from serving.access.grids import QwenGrid
 from serving.access.probe import probe
 from serving.config import AccessConfig
@@ -219,25 +218,3 @@ def test_damaged_files_never_crash(kind: str) -> None:
             del data[stream.randrange(len(data)) :]
         with contextlib.suppress(ToolkitError):
             assert prepared(bytes(data), (56, 28)).size == (56, 28)
-
-
-def test_png_handover_loses_nothing() -> None:
-    """What the engine decodes is exactly what was prepared."""
-    picture = prepared(saved(pictures.photo(), "JPEG", exif=pictures.with_orientation(3)), (644, 420))
-    with Image.open(pictures.BytesIO(encode(picture, "png"))) as image:
-        again = image.convert("RGB")
-        metadata = set(image.info)
-
-    assert gap(picture, again) == 0
-    assert not metadata
-
-
-def test_jpeg_handover_is_close_and_has_full_colour() -> None:
-    """q95 without chroma subsampling; Exif does not travel."""
-    picture = prepared(saved(pictures.photo(), "JPEG", exif=pictures.with_orientation(3)), (644, 420))
-    with Image.open(pictures.BytesIO(encode(picture, "jpeg"))) as image:
-        again = image.convert("RGB")
-        assert [layer[1:3] for layer in image.layer] == [(1, 1)] * 3
-        assert "exif" not in image.info
-
-    assert psnr(picture, again) > 35
