@@ -6,7 +6,7 @@ import pybase64
 
 from serving.access.cost import Cost, cost_of
 from serving.access.decode import decode
-from serving.access.encode import encode, media_type
+from serving.access.encode import encode
 from serving.access.grid import ImageGrid
 from serving.access.header import ImageHeader
 from serving.access.probe import probe
@@ -48,7 +48,7 @@ def wrap(file: bytes, task: Task, handover: Handover) -> Prepared:
     """The file as a data URI, beside the record of what came in (origin: data)."""
     width, height = task.header.size
     return Prepared(
-        data_uri=f"data:{media_type(handover)};base64,{pybase64.b64encode_as_string(file)}",
+        data_uri=f"data:image/{handover};base64,{pybase64.b64encode_as_string(file)}",
         record=ImageRecord(
             width=width,
             height=height,

@@ -8,13 +8,12 @@ import pytest
 from PIL import Image
 
 from serving.access.decode import decode
-from serving.access.encode import encode, media_type
+from serving.access.encode import encode
 from serving.access.probe import probe
 from serving.config import AccessConfig, Handover
 from tests.serving.access import pictures
 from tests.serving.access.pictures import saved
 
-FORMATS = {"ppm": "PPM", "png": "PNG", "webp": "WEBP", "jpeg": "JPEG"}
 SOURCES = {
     "photo": pictures.photo,
     "text": lambda: pictures.page(644, 420),
@@ -78,10 +77,9 @@ def test_no_metadata_travels(handover: Handover) -> None:
     file = encode(prepared(), handover)
     again = seen(file)
 
-    assert again.format == FORMATS[handover]
+    assert again.format == handover.upper()
     assert not {"exif", "icc_profile", "xmp", "dpi", "comment"}.intersection(again.info)
     assert b"hidden" not in file
-    assert media_type(handover).startswith("image/")
 
 
 def test_an_uncompressed_file_has_its_size_from_the_pixels_alone() -> None:
