@@ -31,6 +31,9 @@ FAMILIES: Mapping[str, str] = {
 _QWEN_MIN_PIXELS, _QWEN_MAX_PIXELS = 56 * 56, 28 * 28 * 1280
 _QWEN_PATCH = {"qwen2_vl": 14, "qwen2_5_vl": 14, "qwen3_vl": 16}
 _QWEN_MERGE = 2
+# For Qwen2-VL, SGLang 0.5.23 passes a size of its own, which wins over the file's `size` but not over its min_pixels and
+# max_pixels (srt/utils/hf_transformers/processor.py:304).
+_SGLANG_SIZE = {"qwen2_vl": {"shortest_edge": 3136, "longest_edge": 1_003_520}}
 
 
 class ImageGrid(Protocol):
@@ -95,7 +98,7 @@ def _qwen(family: str, model: ModelConfig, model_path: Path | None) -> QwenGrid:
             " model.max_pixels to the values its processor uses."
         )
     found = processor or {}
-    size = found.get("size")
+    size = _SGLANG_SIZE.get(family) or found.get("size")
     size = size if isinstance(size, Mapping) else {}
     patch = found.get("patch_size") or _QWEN_PATCH[family]
     merge = found.get("merge_size") or _QWEN_MERGE

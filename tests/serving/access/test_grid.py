@@ -119,6 +119,17 @@ def test_qwen_bounds_from_size(tmp_path: Path) -> None:
     assert grid_for(ModelConfig(), path) == QWEN3
 
 
+def test_qwen2_vl_has_the_size_that_sglang_gives_it(tmp_path: Path) -> None:
+    """SGLang passes its own size for Qwen2-VL: the file's `size` does not count, its min_pixels and max_pixels do."""
+    processor: dict[str, object] = {"size": {"shortest_edge": 784, "longest_edge": 12_845_056}}
+    path = folder(tmp_path, config={"model_type": "qwen2_vl"}, preprocessor_config=processor)
+
+    assert grid_for(ModelConfig(), path) == QwenGrid("qwen2_vl", 28, 3136, 1_003_520)
+
+    folder(tmp_path, preprocessor_config={**processor, "max_pixels": 12544})
+    assert grid_for(ModelConfig(), path) == TINY
+
+
 def test_combined_processor_file_wins(tmp_path: Path) -> None:
     """transformers prefers processor_config.json's image_processor, so it is preferred here."""
     path = folder(
