@@ -1,5 +1,7 @@
 """The service as data: one model, its engines, the gateway in front, every limit. Read from serve.toml."""
 
+import re
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Literal
 
@@ -12,6 +14,9 @@ MB = 1_000_000
 
 Handover = Literal["ppm", "png", "webp", "jpeg"]
 """Files in which prepared pixels can travel to the engine."""
+
+
+_HOST_PATTERN = re.compile(r"(\*\.)?([a-z0-9_-]+\.)*[a-z0-9_-]*[a-z_-][a-z0-9_-]*")
 
 
 class ModelConfig(Section):
@@ -148,6 +153,23 @@ class AccessConfig(Section):
     allowed_hosts: tuple[str, ...] = Field(
         (), description="host:port pairs that may be fetched though they are private or use another port."
     )
+    only_hosts: tuple[str, ...] = Field(
+        (),
+        description="If set, images are fetched from these hosts and those of allowed_hosts alone: names, *.names, addresses, networks.",
+    )
+    blocked_hosts: tuple[str, ...] = Field(
+        (),
+        description="Never fetched from, whatever else is allowed: names, *.names, addresses; a network also blocks names that resolve into it.",
+    )
+    max_downloads: int = Field(128, ge=1, description="Image downloads at once; others wait their turn.")
+    max_downloads_per_host: int = Field(
+        16, ge=1, description="Of these, from one host; four times as many may wait, more: 429."
+    )
+    host_failures: int = Field(
+        5,
+        ge=1,
+        description="Downloads of one host that fail in a row before it is left alone: for 2 s, then twice as long after each failed trial, up to 60 s.",
+    )
     high_res_pixels: int = Field(
         4_000_000, gt=0, description="Source area from which a request counts as high_res."
     )
@@ -160,6 +182,24 @@ class AccessConfig(Section):
             if not sep or not name or not port.isdigit():
                 raise ValueError(f"{host!r}: write it as host:port")
         return tuple(host.lower() for host in hosts)
+
+    @field_validator("only_hosts", "blocked_hosts")
+    @classmethod
+    def _patterns(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        for pattern in patterns:
+            if not _HOST_PATTERN.fullmatch(pattern.lower()) and not _is_network(pattern):
+                raise ValueError(
+                    f"{pattern!r}: write a name, *.name, an address or a network; other scripts as xn--"
+                )
+        return tuple(pattern.lower() for pattern in patterns)
+
+
+def _is_network(text: str) -> bool:
+    try:
+        ip_network(text)
+    except ValueError:
+        return False
+    return True
 
 
 class ScheduleConfig(Section):

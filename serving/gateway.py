@@ -82,7 +82,7 @@ class Gateway:
             with_image=grid.family != "text",
         )
         self.pool = DecodePool(config.access)
-        fetcher = Fetcher(config.access, self.pool, clock)
+        fetcher = Fetcher(config.access, self.pool, clock, meter=self.telemetry)
         self.access = Access(config.access, grid, fetcher, self.pool, clock, self.telemetry.count)
         self.admission = Admission(config.schedule.max_in_flight, config.schedule.max_waiting)
         self.keys = Keys.load(config.gateway.api_keys_file)

@@ -6,51 +6,37 @@ opening a TCP connection, to private ones too; it asks about one of a name's add
 `is_global`, which passes multicast and 6to4.
 """
 
-import asyncio
-import socket
 import ssl
-from collections.abc import Awaitable, Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Sequence
 from http.cookiejar import CookieJar, DefaultCookiePolicy
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from ipaddress import ip_address
 
 import httpcore
 import httpx
 from httpx_secure import httpx_ssrf_protection
 
-from serving.access.address import is_public
+from serving.access.hosts import Address
+from serving.access.resolver import Resolver
 
-Address = IPv4Address | IPv6Address
-Resolver = Callable[[str, int], Awaitable[list[Address]]]
+KEEPALIVE_S = 30.0
+"""How long an idle connection is kept."""
+
+_MOST_DIALLED = 4  # of a name's addresses; all are checked
 
 
 class BlockedError(Exception):
     """The URL leads, or would lead, to an address that is not public. Says nothing about which."""
 
 
-class DnsThreads:
-    """Name resolution on threads of its own: a slow name server holds up neither the event loop nor decoding."""
+class GuardedBackend(httpcore.AsyncNetworkBackend):
+    """Resolves once, refuses a name with any address that may not be reached, and dials the addresses it checked."""
 
-    def __init__(self, threads: int = 8) -> None:
-        self._executor = ThreadPoolExecutor(threads, thread_name_prefix="access-dns")
-
-    async def __call__(self, host: str, port: int) -> list[Address]:
-        """Every address of the name. Raises OSError where there is none."""
-        found = await asyncio.get_running_loop().run_in_executor(
-            self._executor, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        )
-        return [ip_address(str(entry[4][0])) for entry in found]
-
-    def close(self) -> None:
-        self._executor.shutdown(wait=False, cancel_futures=True)
-
-
-class _ResolvingBackend(httpcore.AsyncNetworkBackend):
-    """Resolves once, refuses a name with any address that is not public, and dials the addresses it checked."""
-
-    def __init__(self, inner: httpcore.AsyncNetworkBackend, resolve: Resolver) -> None:
+    def __init__(
+        self, inner: httpcore.AsyncNetworkBackend, resolve: Resolver, may_reach: Callable[[Address], bool]
+    ) -> None:
         self._inner = inner
         self._resolve = resolve
+        self._may_reach = may_reach
 
     async def connect_tcp(
         self,
@@ -60,13 +46,11 @@ class _ResolvingBackend(httpcore.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[httpcore.SOCKET_OPTION] | None = None,
     ) -> httpcore.AsyncNetworkStream:
-        try:
-            addresses = await self._resolve(host, port)
-        except OSError as error:
-            raise httpcore.ConnectError("the name does not resolve") from error
-        if not addresses or not all(is_public(address) for address in addresses):
+        addresses = await self._addresses(host, port)
+        if not addresses or not all(self._may_reach(address) for address in addresses):
             raise BlockedError
-        for left, address in zip(range(len(addresses) - 1, -1, -1), addresses, strict=True):
+        dialled = by_turns(addresses)[:_MOST_DIALLED]
+        for left, address in zip(range(len(dialled) - 1, -1, -1), dialled, strict=True):
             share_s = None if timeout is None else timeout / (left + 1)
             try:
                 return await self._inner.connect_tcp(
@@ -80,26 +64,61 @@ class _ResolvingBackend(httpcore.AsyncNetworkBackend):
     async def sleep(self, seconds: float) -> None:
         await self._inner.sleep(seconds)
 
+    async def _addresses(self, host: str, port: int) -> list[Address]:
+        try:
+            return [ip_address(host)]
+        except ValueError:
+            pass
+        try:
+            return await self._resolve(host, port)
+        except OSError as error:
+            raise httpcore.ConnectError("the name does not resolve") from error
 
-def open_client(tls: ssl.SSLContext, timeout_s: float) -> httpx.AsyncClient:
-    """A client without an address guard: for hosts the operator named. No proxies, no cookies, no redirects."""
-    nothing_kept = CookieJar(policy=DefaultCookiePolicy(allowed_domains=[]))
+
+def by_turns(addresses: Sequence[Address]) -> list[Address]:
+    """Both families alternating, the first one's first: a host without IPv6 must not spend all its tries on it."""
+    first = [address for address in addresses if address.version == addresses[0].version]
+    other = [address for address in addresses if address.version != addresses[0].version]
+    shared = min(len(first), len(other))
+    pairs = zip(first[:shared], other[:shared], strict=True)
+    return [address for pair in pairs for address in pair] + first[shared:] + other[shared:]
+
+
+def trusted_client(
+    tls: ssl.SSLContext, most: int, resolve: Resolver, may_reach: Callable[[Address], bool]
+) -> httpx.AsyncClient:
+    """For hosts the operator named. No proxies, no cookies, no redirects, no timeout but the caller's own."""
+    return _guarded(_client(tls, most), resolve, may_reach)
+
+
+def public_client(
+    tls: ssl.SSLContext, most: int, resolve: Resolver, may_reach: Callable[[Address], bool]
+) -> httpx.AsyncClient:
+    """The same; raises BlockedError, or httpx_secure.SSRFProtectionError, before it reaches a private address."""
+    return _guarded(httpx_ssrf_protection(_client(tls, most)), resolve, may_reach)
+
+
+def _client(tls: ssl.SSLContext, most: int) -> httpx.AsyncClient:
+    # The caller bounds what runs at once. With max_connections the pool would queue, and a request that is given
+    # up at the wrong moment takes its place in such a pool for good (httpcore 1.0.9). Idle ones are bounded here.
     return httpx.AsyncClient(
         verify=tls,
-        timeout=httpx.Timeout(timeout_s),
-        limits=httpx.Limits(max_connections=128, max_keepalive_connections=32, keepalive_expiry=30.0),
+        timeout=None,  # noqa: S113  # one total deadline, not one per read
+        limits=httpx.Limits(
+            max_connections=None, max_keepalive_connections=most, keepalive_expiry=KEEPALIVE_S
+        ),
         follow_redirects=False,
         trust_env=False,
-        cookies=nothing_kept,
+        cookies=CookieJar(policy=DefaultCookiePolicy(allowed_domains=[])),
     )
 
 
-def guarded_client(tls: ssl.SSLContext, timeout_s: float, resolve: Resolver) -> httpx.AsyncClient:
-    """A client that raises BlockedError, or httpx_secure.SSRFProtectionError, before it reaches a private address."""
-    client = httpx_ssrf_protection(open_client(tls, timeout_s))
+def _guarded(
+    client: httpx.AsyncClient, resolve: Resolver, may_reach: Callable[[Address], bool]
+) -> httpx.AsyncClient:
     # httpx has no argument for the network backend; httpx-secure pins the versions whose pool this is.
     transport = client._transport
     assert isinstance(transport, httpx.AsyncHTTPTransport)
     pool = transport._pool
-    pool._network_backend = _ResolvingBackend(pool._network_backend, resolve)
+    pool._network_backend = GuardedBackend(pool._network_backend, resolve, may_reach)
     return client

@@ -17,11 +17,16 @@ from serving.config import AccessConfig
 _WITHOUT = frozenset(
     {
         "allowed_hosts",
+        "blocked_hosts",
         "cache_mb",
         "high_res_pixels",
+        "host_failures",
+        "max_downloads",
+        "max_downloads_per_host",
         "max_images",
         "max_queued_images",
         "max_redirects",
+        "only_hosts",
         "url_timeout_s",
         "workers",
     }

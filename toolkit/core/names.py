@@ -145,6 +145,29 @@ IMAGE_URLS = Metric(
     "Images by URL: downloaded, unchanged (304), fresh (not asked for), joined (another request was downloading it).",
     ("result",),
 )
+IMAGE_FETCHES = Metric(
+    "toolkit_image_fetches_total",
+    "counter",
+    "images",
+    "Image URLs by how their fetch ended: downloaded, unchanged (304), fresh (not asked for), given_up (nobody waits any more), or the error's code.",
+    ("result",),
+)
+IMAGE_DOWNLOADS = Metric(
+    "toolkit_image_downloads",
+    "gauge",
+    "images",
+    "Image downloads that are running, and that are waiting for a place (access.max_downloads, max_downloads_per_host).",
+    ("state",),
+)
+IMAGE_DOWNLOAD_BYTES = Metric(
+    "toolkit_image_download_bytes_total", "counter", "bytes", "Bytes of images read from URLs, of refused ones too."
+)
+IMAGE_HOST_BREAKERS = Metric(
+    "toolkit_image_host_breakers_total",
+    "counter",
+    "openings",
+    "Times that a host of images was left alone for a while, since it failed several times in a row.",
+)
 ENGINE_UP = Metric(
     "toolkit_engine_up", "gauge", "bool", "1 while the engine answers /ready.", ("engine", "role")
 )

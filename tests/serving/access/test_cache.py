@@ -16,7 +16,8 @@ from serving.access.workers import DecodePool
 from serving.config import AccessConfig
 from tests.serving.access import pictures
 from tests.serving.access.pictures import saved
-from tests.serving.access.test_fetch import Server, data_uri, nowhere, reply
+from tests.serving.access.test_data_uri import data_uri
+from tests.serving.access.web import Server, nowhere, reply
 from toolkit.core import names
 from toolkit.core.clock import VirtualClock
 from toolkit.core.errors import InvalidRequest, OutOfTime
@@ -133,7 +134,7 @@ def test_a_hundred_large_ones_at_once_are_read_once_too() -> None:
         )
 
         assert len(answers) == 101
-        assert bench.pool.runs == {"_decoded": 2, "_prepared": 2}
+        assert bench.pool.runs == {"decode": 2, "_prepared": 2}
         assert bench.events == {"miss": 2, "wait": 99}
 
     run(scenario, max_queued_images=2, workers=1)

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.serving.access import pictures
-from tests.serving.access.test_fetch import data_uri
+from tests.serving.access.test_data_uri import data_uri
 from tests.serving.rig import Rig, chat, rig
 
 URI = data_uri(pictures.saved(pictures.arrow(), "PNG"))

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.serving.access.test_cache import ARROW, PHOTO, Bench, run
-from tests.serving.access.test_fetch import data_uri, reply
+from tests.serving.access.test_data_uri import data_uri
+from tests.serving.access.web import reply
 from toolkit.core.errors import InvalidRequest
 
 

@@ -1,110 +1,19 @@
 """What a URL may reach and what comes of it. Only loopback servers of this test are ever dialled."""
 
 import asyncio
-import base64
 import gzip
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
 import httpcore
 import pytest
 
+from serving.access.address import is_public
 from serving.access.fetch import Fetcher
-from serving.access.guard import BlockedError, _ResolvingBackend
-from serving.access.workers import DecodePool
-from serving.config import AccessConfig
+from serving.access.guard import BlockedError, GuardedBackend
+from tests.serving.access.web import Server, code_of, reply, with_server, without_server
 from toolkit.core.clock import SystemClock
 from toolkit.core.errors import OutOfTime, ToolkitError
-
-Answer = Callable[[str], bytes | None]
-
-
-def reply(status: int = 200, body: bytes = b"", *headers: str) -> bytes:
-    lines = [f"HTTP/1.1 {status} X", f"Content-Length: {len(body)}", *headers]
-    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
-
-
-@dataclass
-class Server:
-    """A loopback server: `answer` maps a path to raw bytes, None for silence."""
-
-    answer: Answer
-    port: int = 0
-    connections: int = 0
-    requests: list[str] = field(default_factory=list)
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        try:
-            while head := await reader.readuntil(b"\r\n\r\n"):
-                self.requests.append(head.decode())
-                answer = self.answer(head.split()[1].decode())
-                if answer is None:
-                    await asyncio.sleep(60)
-                else:
-                    writer.write(answer)
-                    await writer.drain()
-                    if b"Connection: close" in answer:
-                        break
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
-        finally:
-            writer.close()
-
-    def url(self, path: str = "/") -> str:
-        return f"http://127.0.0.1:{self.port}{path}"
-
-
-async def nowhere(host: str, port: int) -> list[IPv4Address | IPv6Address]:
-    raise AssertionError(f"{host} was looked up")
-
-
-def with_server(
-    answer: Answer,
-    scenario: Callable[[Fetcher, Server], Awaitable[None]],
-    resolve: object = nowhere,
-    **config: object,
-) -> Server:
-    """Run the scenario with a fetcher that may reach the server, and nothing else private."""
-    server = Server(answer)
-
-    async def main() -> None:
-        async with await asyncio.start_server(server.serve, "127.0.0.1") as listening:
-            server.port = listening.sockets[0].getsockname()[1]
-            limits = AccessConfig(allowed_hosts=(f"127.0.0.1:{server.port}",), **config)
-            pool = DecodePool(limits)
-            fetcher = Fetcher(limits, pool, resolve=resolve)
-            try:
-                await scenario(fetcher, server)
-            finally:
-                await fetcher.close()
-                pool.close()
-                listening.close()
-
-    asyncio.run(main())
-    return server
-
-
-def without_server(
-    scenario: Callable[[Fetcher], Awaitable[None]], resolve: object = nowhere, **config: object
-) -> None:
-    async def main() -> None:
-        limits = AccessConfig(**config)
-        pool = DecodePool(limits)
-        fetcher = Fetcher(limits, pool, resolve=resolve)
-        await scenario(fetcher)
-        await fetcher.close()
-        pool.close()
-
-    asyncio.run(main())
-
-
-async def code_of(fetcher: Fetcher, url: str, deadline: float | None = None) -> str:
-    with pytest.raises(ToolkitError) as caught:
-        await fetcher.fetch(url, deadline)
-    return caught.value.code.code
-
 
 BLOCKED = [
     "file:///etc/passwd", "/etc/passwd", "ftp://example.com/a.png", "gopher://127.0.0.1/", "iVBORw0KGgo=",
@@ -169,7 +78,7 @@ def test_checked_addresses_are_the_dialled_ones() -> None:
         return [ip_address("8.8.8.8"), ip_address("1.1.1.1")] if not dialled else [ip_address("127.0.0.1")]
 
     async def scenario() -> None:
-        backend = _ResolvingBackend(Inner(), resolve)
+        backend = GuardedBackend(Inner(), resolve, is_public)
         with pytest.raises(httpcore.ConnectError):
             await backend.connect_tcp("two.example", 443, timeout=4.0)
         with pytest.raises(BlockedError):
@@ -298,55 +207,3 @@ def test_total_time_is_bounded() -> None:
         assert caught.value.hop == "fetch"
 
     with_server(lambda _: None, scenario, url_timeout_s=0.05)
-
-
-def data_uri(data: bytes, head: str = "data:image/png;base64") -> str:
-    return f"{head},{base64.b64encode(data).decode()}"
-
-
-@pytest.mark.parametrize("size", [0, 1, 2, 3, 300_000, 2_000_000])
-def test_data_uri(size: int) -> None:
-    """Small ones are decoded in place, large ones on the pool."""
-
-    async def scenario(fetcher: Fetcher) -> None:
-        assert (await fetcher.fetch(data_uri(bytes(size)))).data == bytes(size)
-        assert (await fetcher.fetch(data_uri(bytes(size), "DATA:Image/JPEG;x=y;BASE64"))).data == bytes(size)
-
-    without_server(scenario)
-
-
-@pytest.mark.parametrize(
-    "uri",
-    [
-        "data:image/png;base64", "data:image/png,abc", "data:,abc", "data:text/html;base64,YWJj", "data:;base64,YWJj",
-        "data:image/png;base64,YW Jj", "data:image/png;base64,YWJ", "data:image/png;base64,%59", "data:image/png;base64,\u00e9\u00e9",
-    ],
-)  # fmt: skip
-def test_bad_data_uris(uri: str) -> None:
-    """Only base64, only images, only valid."""
-
-    async def scenario(fetcher: Fetcher) -> None:
-        assert await code_of(fetcher, uri) == "image_invalid"
-
-    without_server(scenario)
-
-
-def test_padding_inside_a_long_data_uri_is_refused() -> None:
-    """Long ones are decoded in pieces; the seams do not excuse an early end."""
-    uri = data_uri(bytes(786_431)) + data_uri(bytes(300), "").removeprefix(",")
-
-    async def scenario(fetcher: Fetcher) -> None:
-        assert await code_of(fetcher, uri) == "image_invalid"
-
-    without_server(scenario)
-
-
-def test_data_uri_is_capped_before_it_is_decoded() -> None:
-    """Four characters are three bytes; the limit is exact."""
-
-    async def scenario(fetcher: Fetcher) -> None:
-        assert (await fetcher.fetch(data_uri(bytes(1000)))).data == bytes(1000)
-        assert await code_of(fetcher, data_uri(bytes(1001))) == "image_too_large"
-        assert await code_of(fetcher, "data:image/png;base64," + "!" * 2000) == "image_too_large"
-
-    without_server(scenario, max_image_bytes=1000)

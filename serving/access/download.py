@@ -1,0 +1,246 @@
+"""One image URL asked for: hop by hop under the rules, within a place of its host, a byte cap and one deadline.
+
+Imported with the first URL that is fetched: httpx and what it needs take a gateway a quarter of a second to load,
+and one that is only sent data: URIs never needs them.
+"""
+
+import asyncio
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from io import BytesIO
+
+import certifi
+import httpx
+from httpx_secure import SSRFProtectionError
+
+from serving.access.breaker import BreakerRule
+from serving.access.clients import Clients
+from serving.access.fetched import Fetched
+from serving.access.guard import BlockedError
+from serving.access.meter import Meter
+from serving.access.pages import Page, Pages, Terms, terms_of
+from serving.access.resolver import Resolver
+from serving.access.standing import HostStanding, Leave
+from serving.access.target import Target, UrlRules, blocked
+from serving.access.turns import Turns
+from serving.config import AccessConfig
+from toolkit.core import names
+from toolkit.core.clock import Clock
+from toolkit.core.errors import Busy, InvalidRequest, TooLarge
+
+_HEADERS = {"Accept": "image/*", "Accept-Encoding": "identity", "User-Agent": "mm-serving-toolkit"}
+_REDIRECTS = frozenset([301, 302, 303, 307, 308])
+_OVERLOADED = 429
+_HOLD_S, _MOST_HOLD_S = 2.0, 60.0
+_FAIR_SHARE = 0.5  # of the time limit: a host that was given less is not to blame for the rest
+_FREE_CRUMBS = 256
+_CRUMB_BYTES = 128  # per piece of a body, on average, from the first _FREE_CRUMBS on
+_DRAINED_BYTES = 4096  # of a redirect's body, so that its connection can be kept
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A whole answer; asked_at: instant of the clock's monotonic()."""
+
+    data: bytes
+    page: str
+    terms: Terms
+    asked_at: float
+
+
+class _HostFault(Exception):
+    """The host is at fault, not the URL. Its text is for the caller."""
+
+
+Held = Callable[[bytes], bool]
+
+
+class Downloader:
+    """One per gateway; owns its connections."""
+
+    def __init__(
+        self,
+        config: AccessConfig,
+        clock: Clock,
+        pages: Pages,
+        meter: Meter,
+        resolve: Resolver | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._pages = pages
+        self._meter = meter
+        self._rules = UrlRules(config)
+        self._turns = Turns(config.max_downloads, config.max_downloads_per_host, self._tell)
+        self._standing = HostStanding(BreakerRule(config.host_failures, _HOLD_S, _MOST_HOLD_S))
+        tls = tls or ssl.create_default_context(cafile=certifi.where())
+        self._clients = Clients(self._rules, tls, config.max_downloads, resolve)
+
+    async def get(self, url: str, held: Held) -> Fetched | Body:
+        """The answer at the end of the redirects. A caller with less time than url_timeout_s cancels.
+
+        Raises InvalidRequest (image_url_blocked, image_fetch_failed, image_host_failing), TooLarge, Busy.
+        """
+        ends = asyncio.get_running_loop().time() + self._config.url_timeout_s
+        target = self._rules.target(url)
+        for _ in range(self._config.max_redirects + 1):
+            found = await self._in_turn(target, held, ends)
+            if not isinstance(found, Target):
+                return found
+            target = found
+        raise failed(f"the URL redirects more than {self._config.max_redirects} times")
+
+    async def close(self) -> None:
+        """Closes every connection. Idempotent."""
+        await self._clients.close()
+
+    async def _in_turn(self, target: Target, held: Held, ends: float) -> Fetched | Body | Target:
+        """One hop; `ends` is an instant of the event loop's clock."""
+        asked_at = self._clock.monotonic()
+        page = self._pages.find(target.page, held, asked_at)
+        if page is not None and asked_at < page.fresh_until:
+            return Fetched(None, page.digest, read="fresh")
+        left_alone_s = self._standing.retry_after_s(target.host, asked_at)
+        if left_alone_s:
+            raise failing(left_alone_s)
+        try:
+            async with asyncio.timeout_at(ends):
+                await self._turns.take(target.host)
+        except TimeoutError as error:
+            raise Busy("the downloads before it took all the time there was.", retry_after_s=1.0) from error
+        try:
+            return await self._judged(target, held, ends)
+        finally:
+            self._turns.give_back(target.host)
+
+    async def _judged(self, target: Target, held: Held, ends: float) -> Fetched | Body | Target:
+        """What comes of it, told to the host's breaker. What a URL is to blame for says nothing against its host."""
+        loop = asyncio.get_running_loop()
+        leave = self._standing.enter(target.host, self._clock.monotonic())
+        if not isinstance(leave, Leave):
+            raise failing(leave)
+        fair = ends - loop.time() >= _FAIR_SHARE * self._config.url_timeout_s
+        try:
+            async with asyncio.timeout_at(ends):
+                found = await self._ask(target, held)
+        except TimeoutError as error:
+            if fair:
+                self._blame(leave)
+            else:
+                self._standing.unasked(leave)
+            raise failed(f"the download took longer than {self._config.url_timeout_s:g} s") from error
+        except _HostFault as fault:
+            self._blame(leave)
+            raise failed(str(fault)) from fault
+        except InvalidRequest as error:
+            judge = (
+                self._standing.unasked if error.code.code == "image_url_blocked" else self._standing.answered
+            )
+            judge(leave)
+            raise
+        except BaseException:
+            self._standing.unasked(leave)
+            raise
+        self._standing.answered(leave)
+        return found
+
+    async def _ask(self, target: Target, held: Held) -> Fetched | Body | Target:
+        asked_at = self._clock.monotonic()
+        page = self._pages.find(target.page, held, asked_at)
+        headers = _HEADERS if page is None else {**_HEADERS, "If-None-Match": page.etag}
+        try:
+            async with self._clients.of(target) as client:
+                request = client.build_request("GET", target.url, headers=headers)
+                response = await client.send(request, stream=True)
+                try:
+                    return await self._answer(target, response, page, asked_at)
+                finally:
+                    await response.aclose()
+        except (BlockedError, SSRFProtectionError) as error:
+            raise blocked("the URL's host is not on the public internet") from error
+        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            raise _HostFault("the download failed") from error
+
+    async def _answer(
+        self, target: Target, response: httpx.Response, page: Page | None, asked_at: float
+    ) -> Fetched | Body | Target:
+        status = response.status_code
+        if status == 304 and page is not None:
+            await response.aread()  # has no body; read to its end, the connection stays open
+            terms = terms_of(response.headers)
+            terms = replace(terms, etag=terms.etag or page.etag)  # a 304 may leave it out
+            self._pages.keep(target.page, page.digest, terms, asked_at)
+            return Fetched(None, page.digest, terms.store, "unchanged")
+        if status in _REDIRECTS:
+            location = response.headers.get("location")
+            if location is None:
+                raise failed(f"the URL answered {status} without saying where to go")
+            found = self._rules.redirected(target, location)
+            await _drain(response)
+            return found
+        if status == _OVERLOADED or status >= 500:
+            raise _HostFault(f"the URL answered {status}")
+        if status != 200:
+            raise failed(f"the URL answered {status}")
+        data = await self._body(response)
+        return Body(data, target.page, terms_of(response.headers), asked_at)
+
+    async def _body(self, response: httpx.Response) -> bytes:
+        limit = self._config.max_image_bytes
+        if response.headers.get("content-encoding", "identity").lower() != "identity":
+            raise failed("the URL answered with a content encoding though none was accepted")
+        announced = response.headers.get("content-length", "")
+        if announced.isdecimal() and int(announced) > limit:
+            raise _too_large(f"the URL announces {announced} bytes; the limit is {limit}")
+        body = BytesIO()  # hands over its own bytes at the end: the file is in memory once
+        pieces = 0
+        try:
+            async for piece in response.aiter_raw():
+                pieces += 1
+                if body.tell() + len(piece) > limit:
+                    raise _too_large(f"the URL sends more than {limit} bytes, the limit")
+                body.write(piece)
+                if pieces > _FREE_CRUMBS + body.tell() / _CRUMB_BYTES:  # each costs the event loop its time
+                    raise failed("the URL sends its image in crumbs")
+        finally:
+            self._meter.count(names.IMAGE_DOWNLOAD_BYTES, body.tell())
+        if not body.tell():
+            raise failed("the URL answered with an empty body")
+        return body.getvalue()
+
+    def _blame(self, leave: Leave) -> None:
+        if self._standing.failed(leave, self._clock.monotonic()):
+            self._meter.count(names.IMAGE_HOST_BREAKERS)
+
+    def _tell(self, running: int, waiting: int) -> None:
+        self._meter.gauge(names.IMAGE_DOWNLOADS, running, state="running")
+        self._meter.gauge(names.IMAGE_DOWNLOADS, waiting, state="waiting")
+
+
+async def _drain(response: httpx.Response) -> None:
+    """Reads a small body to its end; a longer one costs the connection."""
+    read = 0
+    async for piece in response.aiter_raw():
+        read += len(piece)
+        if read > _DRAINED_BYTES:
+            return
+
+
+def failed(reason: str) -> InvalidRequest:
+    """The download came to nothing."""
+    return InvalidRequest(f"{reason}.", code="image_fetch_failed")
+
+
+def failing(retry_after_s: float) -> InvalidRequest:
+    """The host is left alone for now."""
+    return InvalidRequest(
+        f"the image's host failed several times in a row; it is asked again in {retry_after_s:.0f} s.",
+        code="image_host_failing",
+        retry_after_s=retry_after_s,
+    )
+
+
+def _too_large(reason: str) -> TooLarge:
+    return TooLarge(f"{reason}.", code="image_too_large")
