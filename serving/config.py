@@ -7,7 +7,9 @@ from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 
+from serving import store_url
 from toolkit.core.config import Section
+from toolkit.core.masked import MaskedUrl
 from toolkit.core.sample import SloClass, WorkloadClass
 
 MB = 1_000_000
@@ -139,6 +141,27 @@ class AccessConfig(Section):
         ge=0,
         description="Memory, MB, for prepared images: one that comes again is not decoded again. 0: none is kept.",
     )
+    shared_cache_url: MaskedUrl = Field(
+        "",
+        repr=False,
+        description=(
+            "Valkey or Redis where gateways share prepared images: redis://host:6379/0, rediss://user:password@host:6380/0"
+            " (TLS), unix:///path/to/socket. Empty: none. Nobody else should reach it; slow or down, requests go on without it."
+        ),
+    )
+    shared_cache_key_file: str = Field(
+        "",
+        description="File with a secret of 16 bytes or more, the same for all gateways, that seals what they share. Empty: a checksum only.",
+    )
+    shared_cache_ttl_s: int = Field(
+        86_400, ge=1, le=31_536_000, description="How long an image stays in the shared cache."
+    )
+    shared_cache_timeout_ms: float = Field(
+        50.0, gt=0, le=1000, description="Longest that an image waits for the shared cache."
+    )
+    shared_cache_max_entry_bytes: int = Field(
+        16 * MB, ge=4096, le=512 * MB, description="Largest prepared image that is shared."
+    )
     handover: Handover = Field(
         "png",
         description=(
@@ -192,6 +215,13 @@ class AccessConfig(Section):
                     f"{pattern!r}: write a name, *.name, an address or a network; other scripts as xn--"
                 )
         return tuple(pattern.lower() for pattern in patterns)
+
+    @field_validator("shared_cache_url")
+    @classmethod
+    def _store_url(cls, url: str) -> str:
+        if url and (wrong := store_url.mistake(url)):
+            raise ValueError(wrong)
+        return url
 
 
 def _is_network(text: str) -> bool:

@@ -12,6 +12,7 @@ from pydantic import Field
 from serving.config import ServeConfig
 from toolkit.core.config import Section
 from toolkit.core.errors import UsageFault
+from toolkit.core.masked import WHOLE, masked
 
 SERVICE_FILE = "service.json"
 
@@ -52,10 +53,15 @@ class Service(Section):
         return tuple(engine for engine in self.engines if engine.role == "decode")
 
     def write(self, run_dir: Path) -> Path:
-        """Write service.json into the run folder, in one step: a reader sees the old file or the new one."""
+        """Write service.json into the run folder, in one step: a reader sees the old file or the new one.
+
+        Only its owner may read it: URLs in it keep their passwords, for the gateway.
+        """
         path = run_dir / SERVICE_FILE
         temporary = path.with_suffix(".json.new")
-        temporary.write_text(self.model_dump_json(indent=2), encoding="utf-8")
+        temporary.unlink(missing_ok=True)
+        temporary.touch(mode=0o600)
+        temporary.write_text(self.model_dump_json(indent=2, context=WHOLE), encoding="utf-8")
         temporary.replace(path)
         return path
 
@@ -67,5 +73,5 @@ class Service(Section):
             return cls.model_validate_json(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise UsageFault(
-                f"{path}: no readable service description ({error}). Is this a run folder of `toolkit serve`?"
+                f"{path}: no readable service description ({masked(str(error))}). Is this a run folder of `toolkit serve`?"
             ) from error

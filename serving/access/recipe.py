@@ -27,6 +27,11 @@ _WITHOUT = frozenset(
         "max_queued_images",
         "max_redirects",
         "only_hosts",
+        "shared_cache_key_file",
+        "shared_cache_max_entry_bytes",
+        "shared_cache_timeout_ms",
+        "shared_cache_ttl_s",
+        "shared_cache_url",
         "url_timeout_s",
         "workers",
     }

@@ -10,12 +10,13 @@ from pydantic import BaseModel
 
 
 def to_toml(model: BaseModel) -> str:
-    """TOML that reads back to the same model. A key without a value (None) is shown as a comment."""
+    """TOML that reads back to the same model, but for passwords in URLs. A key without a value (None) is shown as a comment."""
     return "\n".join(_table(model, ())).strip() + "\n"
 
 
 def _table(model: BaseModel, path: tuple[str, ...]) -> Iterator[str]:
     below: list[tuple[str, BaseModel, str]] = []
+    shown = model.model_dump()  # with what may not be shown masked
     for name, field in type(model).model_fields.items():
         value = getattr(model, name)
         description = field.description or ""
@@ -24,7 +25,7 @@ def _table(model: BaseModel, path: tuple[str, ...]) -> Iterator[str]:
         else:
             if description:
                 yield f"# {description}"
-            yield f"{name} = {_value(value)}" if value is not None else f'# {name} = ""'
+            yield f"{name} = {_value(shown[name])}" if value is not None else f'# {name} = ""'
     for name, table, description in below:
         yield ""
         if description:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from toolkit.core.errors import UsageFault
+from toolkit.core.masked import masked
 
 M = TypeVar("M", bound=BaseModel)
 
@@ -94,7 +95,7 @@ def _explain(model: type[BaseModel], item: dict[str, Any]) -> str:
     dotted = ".".join(str(part) for part in location)
     if item["type"] != "extra_forbidden":
         given = item.get("input")
-        got = "" if isinstance(given, Mapping) else f" (got {given!r})"
+        got = "" if isinstance(given, Mapping) else f" (got {masked(repr(given))})"
         return f"{dotted or 'configuration'}: {str(item['msg']).removeprefix('Value error, ')}{got}."
     name, known = str(location[-1]), sorted(_fields_at(model, location[:-1]))
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)

@@ -129,7 +129,7 @@ IMAGE_CACHE = Metric(
     "toolkit_image_cache_total",
     "counter",
     "images",
-    "Images asked of the cache: hit (held, a refusal too), wait (another request was preparing it), miss (prepared).",
+    "Images asked of a cache tier: hit (held, in memory a refusal too), wait (another request was preparing it), miss; shared tier: error (failed, too slow), skipped (not asked), foreign (not usable).",
     ("tier", "result"),
 )
 IMAGE_CACHE_BYTES = Metric(
@@ -137,6 +137,34 @@ IMAGE_CACHE_BYTES = Metric(
 )
 IMAGE_CACHE_ENTRIES = Metric(
     "toolkit_image_cache_entries", "gauge", "images", "Images that the cache holds.", ("tier",)
+)
+SHARED_CACHE_LOOKUP = Metric(
+    "toolkit_shared_cache_lookup_seconds",
+    "histogram",
+    "seconds",
+    "Time an image waited for the shared cache tier.",
+    (),
+    (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.3, 1.0),
+)
+SHARED_CACHE_WRITES = Metric(
+    "toolkit_shared_cache_writes_total",
+    "counter",
+    "images",
+    "Images for the shared cache tier: stored, dropped (queue full, store left alone), error, too_large.",
+    ("result",),
+)
+SHARED_CACHE_BYTES = Metric(
+    "toolkit_shared_cache_bytes_total",
+    "counter",
+    "bytes",
+    "Bytes read from and written to the shared cache tier.",
+    ("direction",),
+)
+SHARED_CACHE_UP = Metric(
+    "toolkit_shared_cache_up",
+    "gauge",
+    "bool",
+    "0 while the shared cache tier is left alone because it failed.",
 )
 IMAGE_URLS = Metric(
     "toolkit_image_urls_total",
