@@ -18,7 +18,7 @@ _PIXEL_BYTES = {
 }  # of Pillow's modes; others: 4
 _NS_PER_PIXEL = {"JPEG": 9, "PNG": 60, "WEBP": 45, "GIF": 30, "AVIF": 60}
 _NS_PER_SCANNED_PIXEL = 2.5  # of a progressive JPEG, for each scan
-_MARGIN = 3  # decode.MARGIN
+_MARGIN = 3.4  # decode.MARGIN
 _FIXED_BYTES = 4_000_000
 _FIXED_S = 0.002
 

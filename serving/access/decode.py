@@ -1,16 +1,19 @@
 """Bytes to the exact picture that the model's processor would have made: decode, flatten, resize, turn.
 
-JPEGs are decoded at a power-of-two DCT scale that keeps both sides well above the target, then resized with
-Pillow's antialiased bicubic, the filter of the Qwen-VL processors.
+JPEGs are decoded at a power-of-two DCT scale that keeps both sides well above the target, then resized with an
+antialiased bicubic, the filter of the Qwen-VL processors.
 """
-
-from io import BytesIO
 
 from PIL import Image
 
+from serving.access.decoder import Decoder
 from serving.access.formats import walk
 from serving.access.header import SWAPPED, ImageHeader
 from serving.access.pillow import READ_ERRORS
+from serving.access.pixels import Pixels
+from serving.access.portable import Portable
+from serving.access.scale import scaled
+from serving.access.webp import decoded as decoded_webp
 from toolkit.core.errors import InvalidRequest
 
 MARGIN = 3
@@ -31,55 +34,44 @@ _TURNS = {
 }
 
 
-def decode(data: bytes, header: ImageHeader, target: tuple[int, int]) -> Image.Image:
+def decode(
+    data: bytes, header: ImageHeader, target: tuple[int, int], decoder: Decoder | None = None
+) -> Image.Image:
     """The upright RGB picture of exactly `target` (width, height); `header` is probe's answer for `data`.
 
-    The first frame of an animation; transparency on white; 16-bit grey scaled to 8. Raises
-    InvalidRequest(image_invalid) for anything that does not decode to its end: there are no half pictures.
+    The first frame of an animation; transparency on white; 16-bit grey scaled to 8. `decoder`: Portable where it is
+    None. Raises InvalidRequest(image_invalid) for anything that does not decode to its end: there are no half pictures.
     """
-    stored = (target[1], target[0]) if header.orientation in SWAPPED else target
+    decoder = decoder or Portable()
+    turned = header.orientation in SWAPPED
+    stored = (target[1], target[0]) if turned else target
     try:
-        with Image.open(BytesIO(walk(data).essence()), formats=[header.format]) as image:
-            if header.format == "JPEG":
-                image.draft(None, (MARGIN * stored[0], MARGIN * stored[1]))
-            image.load()
-            picture = _flatten(image)
+        if header.format == "JPEG":
+            picture = decoder.jpeg(data, header, shrink_of(header, target), stored, down_first=turned)
+        else:
+            picture = scaled(_loaded(data, header), stored, decoder.resize, down_first=turned)
     except READ_ERRORS as error:
         raise InvalidRequest(
             f"the {header.format} image is cut off or damaged.", code="image_invalid"
         ) from error
-    # Turned before the resize: its two passes clip in between, so their order shows.
     turn = _TURNS.get(header.orientation)
     if turn is not None:
         picture = picture.transpose(turn)
-    if picture.size != target:
-        picture = picture.resize(target, Image.Resampling.BICUBIC)
     return picture if picture.mode == "RGB" else picture.convert("RGB")
 
 
-def _flatten(image: Image.Image) -> Image.Image:
-    """The opaque picture, 8 bits a channel: RGB, or L where it is grey."""
-    if image.mode.startswith("I"):
-        return _from_16_bit(image)
-    if image.has_transparency_data:
-        key = image.info.get("transparency")
-        if isinstance(key, tuple) and max(key) > 255:
-            # The colour key of a 16-bit file, whose pixels Pillow has cut to their upper 8 bits already.
-            image.info["transparency"] = tuple(level >> 8 for level in key)
-        over = image if image.mode in ("RGBA", "LA") else image.convert("RGBA")
-        base = Image.new("RGB" if over.mode == "RGBA" else "L", over.size, "white")
-        base.paste(over.convert(base.mode), mask=over.getchannel("A"))
-        return base
-    return image if image.mode in ("RGB", "L") else image.convert("RGB")
+def shrink_of(header: ImageHeader, target: tuple[int, int]) -> int:
+    """The denominator of the DCT scale, 1, 2, 4 or 8, at which a JPEG is decoded for `target`."""
+    (width, height), (wide, high) = header.size, target
+    return next((n for n in (8, 4, 2) if width >= n * MARGIN * wide and height >= n * MARGIN * high), 1)
 
 
-def _from_16_bit(image: Image.Image) -> Image.Image:
-    """Pillow's own conversion clips 16-bit grey at 255, which makes nearly every pixel white."""
-    import numpy as np  # for this rare kind alone: importing it takes a sixth of the gateway's start
-
-    levels = np.asarray(image)
-    grey = (levels >> 8).astype(np.uint8)
-    transparent = image.info.get("transparency")
-    if isinstance(transparent, int):
-        grey[levels == transparent] = 255
-    return Image.fromarray(grey)
+def _loaded(data: bytes, header: ImageHeader) -> Image.Image | Pixels:
+    essence = walk(data)
+    if header.format == "WEBP":
+        pixels = decoded_webp(essence.essence())
+        if pixels is not None:
+            return pixels
+    with Image.open(essence.file(), formats=[header.format]) as image:
+        image.load()
+        return image

@@ -20,7 +20,8 @@ TOO_LARGE, INVALID = "image_too_large", "image_invalid"
 
 TAKEN = (
     Case(
-        "JPEG: baseline or progressive", "decoded at a DCT scale of 3 times the target or more, then bicubic"
+        "JPEG: baseline or progressive",
+        "decoded at a DCT scale of 3.4 times the target or more, then bicubic",
     ),
     Case("PNG", "decoded whole, then bicubic"),
     Case("WebP: lossy, lossless", "decoded whole, then bicubic"),

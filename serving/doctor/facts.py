@@ -72,7 +72,7 @@ class Decoder:
     pillow: str
     libjpeg_turbo: str
     formats: tuple[str, ...]
-    margin: int
+    margin: float
 
 
 @dataclass(frozen=True, slots=True)
