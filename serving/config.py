@@ -112,7 +112,7 @@ class GatewayConfig(Section):
         (),
         description="Request fields to open that are closed because one request could stop all: stop_regex.",
     )
-    max_body_bytes: int = Field(96 * MB, gt=0, description="Largest request body.")
+    max_body_bytes: int = Field(64 * MB, gt=0, description="Largest request body.")
     body_timeout_s: float = Field(30.0, gt=0, description="Longest upload of one body.")
     drain_timeout_s: float = Field(3.0, ge=0, description="Longest wait for open requests at shutdown.")
     health_interval_s: float = Field(2.0, gt=0, description="Time between two looks at each engine.")
@@ -134,10 +134,28 @@ class AccessConfig(Section):
         ge=1,
         description="Scans in one JPEG; a normal progressive file has about 10, a scan bomb thousands.",
     )
-    workers: int = Field(0, ge=0, description="Decode threads; 0: one per core.")
-    max_queued_images: int = Field(64, ge=1, description="Images waiting for a decode thread; beyond: 429.")
+    workers: int = Field(
+        0,
+        ge=0,
+        description="Small images decoded at once, and large ones where memory_mb lets them; 0: one per core.",
+    )
+    max_queued_images: int = Field(64, ge=1, description="Images waiting to be prepared, per lane; beyond: 429.")
+    memory_mb: int = Field(
+        768,
+        gt=0,
+        description=(
+            "Memory, MB, for all work in progress and cache_mb: uploads, downloads, decoding. What does not fit waits"
+            " unread, or is refused (429); an image over its share of it: 413."
+        ),
+    )
+    decode_cpu_s: float = Field(
+        1.0, gt=0, description="CPU time that decoding any image may take, seconds; then it is ended (413)."
+    )
+    decode_cpu_ns_per_pixel: float = Field(
+        200.0, ge=0, description="CPU time that it may take besides, nanoseconds per pixel of its header."
+    )
     cache_mb: int = Field(
-        256,
+        128,
         ge=0,
         description="Memory, MB, for prepared images: one that comes again is not decoded again. 0: none is kept.",
     )
@@ -232,6 +250,16 @@ def _is_network(text: str) -> bool:
     return True
 
 
+BODY_COPIES = 2
+"""A body is in memory as bytes and as text while it is parsed; later as text, and its images as files."""
+
+
+def least_memory_mb(access: AccessConfig, max_body_bytes: int) -> int:
+    """The smallest access.memory_mb at which one body and one image file of the largest sizes fit."""
+    work_bytes = 16 * max(BODY_COPIES * max_body_bytes / 5, access.max_image_bytes)
+    return access.cache_mb - int(-work_bytes // MB)
+
+
 class ScheduleConfig(Section):
     """How many requests may be where."""
 
@@ -313,6 +341,16 @@ class ServeConfig(Section):
     cache_dir: Path | None = Field(
         None, description="Where the tiny model is kept. Empty: $XDG_CACHE_HOME/mm-serving-toolkit."
     )
+
+    @model_validator(mode="after")
+    def _largest_fit(self) -> "ServeConfig":
+        least = least_memory_mb(self.access, self.gateway.max_body_bytes)
+        if self.access.memory_mb < least:
+            raise ValueError(
+                f"access.memory_mb = {self.access.memory_mb} is too little for one request of the largest size: set it to"
+                f" {least} or more, or lower gateway.max_body_bytes, access.max_image_bytes or access.cache_mb"
+            )
+        return self
 
     def budget_s(self, slo_class: SloClass) -> float:
         """The TTFT budget of a class, seconds."""

@@ -17,14 +17,17 @@ from pathlib import Path
 import uvicorn
 from prometheus_client import CollectorRegistry, disable_created_metrics
 
+from serving.access.budget import budget_of
 from serving.access.fetch import Fetcher
 from serving.access.grid import grid_for
 from serving.access.prepare import Access
+from serving.access.room import Room
 from serving.access.workers import DecodePool
 from serving.answer import Answerer
 from serving.api import Api
 from serving.asgi import asgi_app
 from serving.chat import Rendezvous
+from serving.config import BODY_COPIES
 from serving.dispatch import Dispatcher
 from serving.health import Prober
 from serving.keys import Keys
@@ -83,7 +86,8 @@ class Gateway:
         )
         self.pool = DecodePool(config.access)
         fetcher = Fetcher(config.access, self.pool, clock, meter=self.telemetry)
-        self.access = Access(config.access, grid, fetcher, self.pool, clock, self.telemetry.count)
+        self.access = Access(config.access, grid, fetcher, self.pool, clock, self.telemetry)
+        self.bodies = Room(budget_of(config.access).bodies, BODY_COPIES * config.gateway.max_body_bytes)
         self.admission = Admission(config.schedule.max_in_flight, config.schedule.max_waiting)
         self.keys = Keys.load(config.gateway.api_keys_file)
         self.status = Status(
@@ -93,6 +97,7 @@ class Gateway:
             self.admission,
             self.pool,
             self.access,
+            self.bodies,
             self.telemetry,
             self.journal,
         )
@@ -101,6 +106,7 @@ class Gateway:
             service.model_name,
             vocabulary(service.model_path),
             self.access,
+            self.bodies,
             self.admission,
             Answerer(self.book, self.dispatcher, clock, self.prober.lost),
             self.keys,

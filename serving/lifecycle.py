@@ -12,9 +12,10 @@ import orjson
 from serving import chat
 from serving.access.classify import classify
 from serving.access.prepare import Access, PreparedImages
+from serving.access.room import Held, Room
 from serving.access.tokens import tokens_in
 from serving.answer import Answerer
-from serving.config import ServeConfig
+from serving.config import BODY_COPIES, ServeConfig
 from serving.dispatch import Limits
 from serving.exchange import Exchange
 from serving.guarded import guarded
@@ -23,6 +24,7 @@ from serving.recording import Recording
 from serving.schedule.admit import Admission
 from toolkit.core.clock import Clock
 from toolkit.core.errors import (
+    Busy,
     ClientGone,
     EngineUnavailable,
     InvalidRequest,
@@ -34,6 +36,9 @@ from toolkit.core.errors import (
 from toolkit.core.sample import Sample, SloClass, WorkloadClass
 
 log = logging.getLogger("toolkit.gateway")
+
+FREE_BODY_BYTES = 256_000
+"""A body up to this size is read whatever else is in memory: text never waits behind images. The seats bound it."""
 
 SLOWEST_TOKENS_PER_S = 2.0
 """A non-streamed answer that comes slower than this after its prefill is taken for stuck."""
@@ -49,6 +54,7 @@ class Parts:
     model: str
     vocabulary: int | None  # size, where the model's folder tells it
     access: Access
+    bodies: Room
     admission: Admission
     answerer: Answerer
     keys: Keys
@@ -141,36 +147,57 @@ class Lifecycle:
             self._enter(parts.admission.leave(key, parts.clock.monotonic()))
 
     async def _serve(self, exchange: Exchange, recording: Recording) -> None:
-        body = await self._read_body(exchange, recording)
-        recording.request = chat.parse(
-            body, self._parts.vocabulary, self._parts.config.gateway.allowed_fields
-        )
-        recording.workload_class = provisional_class(recording.request)
-        await guarded(self._answer(exchange, recording, recording.request), hang_up(exchange))
+        async with self._parts.bodies.hold(FREE_BODY_BYTES) as room:
+            request = await self._request(exchange, recording, room)
+            body = await guarded(self._package(recording, request, room), hang_up(exchange))
+            del request  # the images as they came: from here on the engine's body alone is held
+            await guarded(self._answer(exchange, recording, body), hang_up(exchange))
 
-    async def _read_body(self, exchange: Exchange, recording: Recording) -> bytes:
+    async def _request(self, exchange: Exchange, recording: Recording, room: Held) -> chat.ChatRequest:
         config = self._parts.config.gateway
+        body = await self._read_body(exchange, recording, room)
+        request = chat.parse(body, self._parts.vocabulary, config.allowed_fields)
+        recording.stream, recording.choices = request.stream, request.choices
+        recording.workload_class = provisional_class(request)
+        return request
+
+    async def _read_body(self, exchange: Exchange, recording: Recording, room: Held) -> bytearray:
+        """Piece by piece, as far as there is room: the rest waits on the socket. That wait is not the client's fault,
+        so it counts for the TTFT budget and not for the upload's time."""
+        config, clock = self._parts.config.gateway, self._parts.clock
         declared = exchange.head.header("content-length")
-        if declared is not None and declared.isdigit() and int(declared) > config.max_body_bytes:
+        size = int(declared) if declared is not None and declared.isdigit() else None
+        if size is not None and size > config.max_body_bytes:
             raise TooLarge(f"The body has {declared} bytes; the limit is {config.max_body_bytes}.")
+        most = None if size is None else BODY_COPIES * size
         pieces = bytearray()
-        budget_s = recording.deadline - self._parts.clock.monotonic()
         try:
-            async with asyncio.timeout(max(0.0, min(config.body_timeout_s, budget_s))):
+            async with (
+                asyncio.timeout(max(0.0, recording.deadline - clock.monotonic())) as budget,
+                asyncio.timeout(config.body_timeout_s) as upload,
+            ):
                 async for piece in exchange.body():
                     pieces += piece
                     if len(pieces) > config.max_body_bytes:
                         raise TooLarge(f"The body passes the limit of {config.max_body_bytes} bytes.")
+                    since = clock.monotonic()
+                    await room.reach(BODY_COPIES * len(pieces), most)
+                    upload.reschedule((upload.when() or 0.0) + clock.monotonic() - since)
         except TimeoutError:
-            if budget_s <= config.body_timeout_s:
+            if room.waiting:
+                raise no_room(recording.promise.budget_s) from None
+            if budget.expired():
                 raise chat.out_of_time("body", recording.promise.budget_s) from None
             raise InvalidRequest(
                 f"The body did not arrive within {config.body_timeout_s:.0f} s.", code="body_timeout"
             ) from None
-        recording.body_read = self._parts.clock.monotonic()
-        return bytes(pieces)
+        recording.body_read = clock.monotonic()
+        return pieces
 
-    async def _answer(self, exchange: Exchange, recording: Recording, request: chat.ChatRequest) -> None:
+    async def _package(
+        self, recording: Recording, request: chat.ChatRequest, room: Held
+    ) -> chat.EngineBody:
+        """What the engines get."""
         parts = self._parts
         if request.model not in ("", parts.model):
             raise NotFound(
@@ -182,8 +209,17 @@ class Lifecycle:
         body = chat.compose(
             request, [image.data_uri for image in prepared.images], recording.max_tokens, parts.model
         )
+        try:
+            async with asyncio.timeout(max(0.0, recording.deadline - parts.clock.monotonic())):
+                await room.reach(len(body.open_json))
+        except TimeoutError:
+            raise no_room(recording.promise.budget_s) from None
+        room.keep(len(body.open_json))
+        return body
+
+    async def _answer(self, exchange: Exchange, recording: Recording, body: chat.EngineBody) -> None:
         await self._wait_for_slot(recording)
-        await self._dispatch(exchange, recording, request, body)
+        await self._dispatch(exchange, recording, body)
 
     async def _prepare(self, recording: Recording, request: chat.ChatRequest) -> PreparedImages:
         try:
@@ -223,20 +259,18 @@ class Lifecycle:
             if slot is not None and not slot.done():
                 slot.set_result(None)
 
-    async def _dispatch(
-        self, exchange: Exchange, recording: Recording, request: chat.ChatRequest, body: chat.EngineBody
-    ) -> None:
+    async def _dispatch(self, exchange: Exchange, recording: Recording, body: chat.EngineBody) -> None:
         parts = self._parts
         config = parts.config
         whole_s = min(
             config.answer_timeout_s, config.stream_stall_s + recording.max_tokens / SLOWEST_TOKENS_PER_S
         )
         limits = Limits(recording.deadline, config.stream_stall_s, whole_s)
-        if request.stream:
+        if recording.stream:
             forward = Forwarder(exchange, recording, limits.stall_s)
-            await parts.answerer.stream(body, request.choices, limits, recording.progress, forward)
+            await parts.answerer.stream(body, recording.choices, limits, recording.progress, forward)
         else:
-            answer = await parts.answerer.whole(body, request.choices, limits, recording.progress)
+            answer = await parts.answerer.whole(body, recording.choices, limits, recording.progress)
             length = ("content-length", str(len(answer)))
             async with patience(limits.stall_s):
                 await exchange.send_head(
@@ -245,6 +279,15 @@ class Lifecycle:
                 await exchange.send(answer)
         async with patience(limits.stall_s):
             await exchange.end()
+
+
+def no_room(budget_s: float) -> Busy:
+    """The 429 of a request whose body found no room in memory in time."""
+    return Busy(
+        f"The gateway's memory for request bodies was taken by others for {budget_s:.1f} s; send smaller images,"
+        " or fewer at a time.",
+        retry_after_s=min(30.0, max(1.0, budget_s)),
+    )
 
 
 def provisional_class(request: chat.ChatRequest) -> WorkloadClass:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from serving.chat import ChatRequest, Promise
+from serving.chat import Promise
 from serving.dispatch import Pair, Progress
 from toolkit.core.errors import ToolkitError
 from toolkit.core.sample import ImageRecord, ItlSummary, Outcome, Sample, Timeline, WorkloadClass
@@ -19,7 +19,8 @@ class Recording:
     arrived_at: float
     promise: Promise
     tenant: str = "anonymous"
-    request: ChatRequest | None = None
+    stream: bool = False
+    choices: int = 1
     workload_class: WorkloadClass = WorkloadClass.UNCLASSIFIED
     max_tokens: int = 0
     text_tokens: int = 0
@@ -70,10 +71,10 @@ class Recording:
             error_hop=None if error is None else (error.hop or self.hop()),
             tenant=self.tenant,
             model=model,
-            stream=self.request is not None and self.request.stream,
+            stream=self.stream,
             ttft_budget=self.promise.budget_s,
             max_tokens=self.max_tokens,
-            choices=self.request.choices if self.request is not None else 1,
+            choices=self.choices,
             text_tokens_estimated=self.text_tokens,
             image_tokens_estimated=self.image_tokens,
             prompt_tokens=progress.usage.get("prompt_tokens"),

@@ -3,6 +3,7 @@
 import orjson
 
 from serving.access.prepare import TIER, Access
+from serving.access.room import Room
 from serving.access.workers import DecodePool
 from serving.health import Prober
 from serving.pairs import PairBook
@@ -26,6 +27,7 @@ class Status:
         admission: Admission,
         pool: DecodePool,
         access: Access,
+        bodies: Room,
         telemetry: Telemetry,
         journal: Journal,
     ) -> None:
@@ -35,6 +37,7 @@ class Status:
         self._admission = admission
         self._pool = pool
         self._access = access
+        self._bodies = bodies
         self._telemetry = telemetry
         self._journal = journal
         self._dropped_told = 0
@@ -67,8 +70,12 @@ class Status:
         telemetry.gauge(names.SEATED, self._admission.seated)
         telemetry.gauge(names.WAITING, self._admission.queued)
         telemetry.gauge(names.IN_FLIGHT, self._admission.running)
-        telemetry.gauge(names.DECODE_BUSY, self._pool.busy)
-        telemetry.gauge(names.DECODE_QUEUED, self._pool.queued)
+        for lane, line in self._pool.lines.items():
+            telemetry.gauge(names.DECODE_BUSY, line.working, lane=lane)
+            telemetry.gauge(names.DECODE_QUEUED, line.waiting, lane=lane)
+            telemetry.gauge(names.DECODE_TAKEN, line.taken_bytes, lane=lane)
+        telemetry.gauge(names.BODY_HELD, self._bodies.share.held_bytes)
+        telemetry.gauge(names.BODY_WAITING, self._bodies.share.waiting)
         telemetry.gauge(names.IMAGE_CACHE_BYTES, self._access.held_bytes, tier=TIER)
         telemetry.gauge(names.IMAGE_CACHE_ENTRIES, self._access.held_images, tier=TIER)
         for engine in self._book.engines.values():

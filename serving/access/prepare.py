@@ -7,20 +7,20 @@ digest of the bytes (docs/decisions/0013-once-is-enough.md).
 import asyncio
 from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Protocol
+from typing import Literal
 
 from serving.access.cache import Store
 from serving.access.fetch import INLINE_URI, PAGES_SHARE, Fetched, Fetcher
 from serving.access.grid import ImageGrid
-from serving.access.picture import Prepared, examine, paint, wrap
+from serving.access.meter import Meter, Unmetered
+from serving.access.picture import Prepared, examine
 from serving.access.recipe import recipe
 from serving.access.single_flight import Begin, SingleFlight
-from serving.access.workers import DecodePool
+from serving.access.workers import DecodePool, LateError, Made
 from serving.config import MB, AccessConfig
 from toolkit.core import names
 from toolkit.core.clock import Clock
 from toolkit.core.errors import InvalidRequest, OutOfTime, ToolkitError
-from toolkit.core.names import Metric
 
 REFUSAL_S = 60.0
 """How long a refusal is remembered: a cut-off file costs a whole decode each time it is tried again. Not for good,
@@ -36,12 +36,6 @@ class PreparedImages:
     images: tuple[Prepared, ...]
     fetched_at: float
     prepared_at: float
-
-
-class Count(Protocol):
-    """Counts an event, as Telemetry.count does."""
-
-    def __call__(self, metric: Metric, amount: float = 1.0, **labels: str) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +72,6 @@ class _Url:
         return isinstance(other, _Url) and self._text == other._text
 
 
-def _uncounted(metric: Metric, amount: float = 1.0, **labels: str) -> None:
-    pass
-
-
 class Access:
     """The access layer of one gateway. Owns the fetcher and the pool that it is given."""
 
@@ -92,14 +82,14 @@ class Access:
         fetcher: Fetcher,
         pool: DecodePool,
         clock: Clock,
-        count: Count = _uncounted,
+        meter: Meter | None = None,
     ) -> None:
         self._config = config
         self._grid = grid
         self._fetcher = fetcher
         self._pool = pool
         self._clock = clock
-        self._count = count
+        self._meter = meter or Unmetered()
         self._recipe = recipe(config, grid)
         self._held: Store[bytes, Prepared | _Refusal] = Store(int(config.cache_mb * MB * (1 - PAGES_SHARE)))
         self._reading: SingleFlight[_Url, _Source] = SingleFlight()
@@ -157,16 +147,27 @@ class Access:
         self._pool.close()
 
     async def _one(self, url: str, name: str, deadline: float) -> tuple[Prepared, float]:
+        while True:
+            try:
+                return await self._attempt(url, name, deadline)
+            except LateError as error:
+                if error.deadline >= deadline:
+                    raise
+                # Somebody in more of a hurry, whose image it was first, gave it up.
+
+    async def _attempt(self, url: str, name: str, deadline: float) -> tuple[Prepared, float]:
         hop = "fetch"
         try:
             async with asyncio.timeout(deadline - self._clock.monotonic()):
                 # Not named here, so that only the work itself holds the file while many wait for it.
-                picture = self._picture(await self._read(url, deadline))
+                picture = self._picture(await self._read(url, deadline), deadline)
                 fetched_at = self._clock.monotonic()
                 hop = "prepare"
                 prepared = await picture
         except TimeoutError as error:
             raise OutOfTime(f"{name}: the time budget ended during {hop}.", hop=hop) from error
+        except LateError:
+            raise
         except ToolkitError as error:
             raise _named(error, name) from error
         return _of_origin(prepared, "data" if _is_data(url) else "url"), fetched_at
@@ -179,7 +180,7 @@ class Access:
         shared = key in self._reading
         source = await self._reading.join(key, lambda _: self._read_shared(url)).wait()
         if not data:
-            self._count(names.IMAGE_URLS, result="joined" if shared else source.fetched.read)
+            self._meter.count(names.IMAGE_URLS, result="joined" if shared else source.fetched.read)
         return source
 
     async def _read_shared(self, url: str) -> _Source:
@@ -195,39 +196,42 @@ class Access:
         # What was found then counts, even if it had to make room since.
         return _Source(fetched, found[0] if fetched.data is None else None)
 
-    def _picture(self, source: _Source) -> Awaitable[Prepared]:
+    def _picture(self, source: _Source, deadline: float) -> Awaitable[Prepared]:
         """The picture, held or to come. Not a coroutine: it must not keep the file while its caller waits."""
         key = self._recipe + source.fetched.digest
         held = source.held or self._held.get(key, self._clock.monotonic())
         if held is not None:
-            self._count(names.IMAGE_CACHE, tier=TIER, result="hit")
+            self._meter.count(names.IMAGE_CACHE, tier=TIER, result="hit")
             return _told(held)
         result = "wait" if key in self._preparing else "miss"
-        self._count(names.IMAGE_CACHE, tier=TIER, result=result)
+        self._meter.count(names.IMAGE_CACHE, tier=TIER, result=result)
         return self._preparing.join(
-            key, lambda begin: self._prepare_and_keep(key, source.fetched, begin)
+            key, lambda begin: self._prepare_and_keep(key, source.fetched, deadline, begin)
         ).wait()
 
-    async def _prepare_and_keep(self, key: bytes, fetched: Fetched, begin: Begin) -> Prepared:
+    async def _prepare_and_keep(
+        self, key: bytes, fetched: Fetched, deadline: float, begin: Begin
+    ) -> Prepared:
         assert fetched.data is not None
         try:
-            prepared = await self._pool.run(self._prepared, fetched.data, begin)
+            task = await self._pool.run(examine, fetched.data, self._config, self._grid)
+            made = await self._pool.make(fetched.data, task, deadline, begin)
         except InvalidRequest as error:  # about the bytes and the limits in the recipe, nothing else
             if fetched.keep:
                 refusal = _Refusal(type(error), error.message, error.code.code)
                 ends = self._clock.monotonic() + REFUSAL_S
                 self._held.put(key, refusal, len(error.message), ends)
             raise
+        self._tell(made)
         if fetched.keep:
-            self._held.put(key, prepared, len(prepared.data_uri))
-        return prepared
+            self._held.put(key, made.prepared, len(made.prepared.data_uri))
+        return made.prepared
 
-    def _prepared(self, data: bytes, begin: Begin) -> Prepared:
-        """The CPU part, on a pool thread."""
-        begin()
-        handover = self._config.handover
-        task = examine(data, self._config, self._grid)
-        return wrap(paint(data, task.header, task.target, handover), task, handover)
+    def _tell(self, made: Made) -> None:
+        record = made.prepared.record
+        self._meter.observe(names.IMAGE_LINE, made.waited_s, lane=made.lane)
+        self._meter.observe(names.IMAGE_CPU, made.decode_s, step="decode", format=record.format)
+        self._meter.observe(names.IMAGE_CPU, made.encode_s, step="encode", format=record.format)
 
 
 def _is_data(url: str) -> bool:

@@ -151,7 +151,9 @@ def test_a_full_room_sheds_with_retry_after(tmp_path):
             tmp_path, {"schedule": {"max_in_flight": 1, "max_waiting": 1}}, prefill_0=FROZEN, decode_0=FROZEN
         ) as made:
             open_requests = [FakeExchange(chat()) for _ in range(2)]
-            tasks = [asyncio.create_task(made.gateway.api.handle(exchange)) for exchange in open_requests]
+            tasks = [asyncio.create_task(made.gateway.api.handle(open_requests[0]))]
+            await until(lambda: made.gateway.admission.running == 1)
+            tasks.append(asyncio.create_task(made.gateway.api.handle(open_requests[1])))
             await until(lambda: made.gateway.admission.queued == 1)
             refused = await made.ask()
             for exchange in open_requests:

@@ -121,9 +121,44 @@ IMAGE_PIXELS = Metric(
     "toolkit_image_pixels", "histogram", "pixels", "Source area of prepared images.", (), PIXEL_EDGES
 )
 IMAGE_TOKENS = Metric("toolkit_image_tokens_total", "counter", "tokens", "Prompt tokens of prepared images.")
-DECODE_BUSY = Metric("toolkit_decode_workers_busy", "gauge", "threads", "Decode threads at work.")
+DECODE_BUSY = Metric(
+    "toolkit_decode_workers_busy",
+    "gauge",
+    "workers",
+    "Workers at work on images, by lane: light and apart (small), heavy.",
+    ("lane",),
+)
 DECODE_QUEUED = Metric(
-    "toolkit_decode_queue_images", "gauge", "images", "Images waiting for a decode thread."
+    "toolkit_decode_queue_images", "gauge", "images", "Images waiting to be prepared.", ("lane",)
+)
+DECODE_TAKEN = Metric(
+    "toolkit_decode_memory_bytes",
+    "gauge",
+    "bytes",
+    "Memory that the images at work are estimated to take at their peaks.",
+    ("lane",),
+)
+BODY_HELD = Metric(
+    "toolkit_body_memory_bytes", "gauge", "bytes", "Memory held for request bodies and engine bodies."
+)
+BODY_WAITING = Metric(
+    "toolkit_body_memory_waiting", "gauge", "requests", "Requests whose bodies wait unread for memory."
+)
+IMAGE_LINE = Metric(
+    "toolkit_image_line_seconds",
+    "histogram",
+    "seconds",
+    "Time an image stood in line to be prepared.",
+    ("lane",),
+    STAGE_EDGES_S,
+)
+IMAGE_CPU = Metric(
+    "toolkit_image_cpu_seconds",
+    "histogram",
+    "seconds",
+    "CPU time of one step of preparing an image.",
+    ("step", "format"),
+    STAGE_EDGES_S,
 )
 IMAGE_CACHE = Metric(
     "toolkit_image_cache_total",

@@ -10,9 +10,10 @@ import pytest
 
 from serving.access.fetch import Fetcher
 from serving.access.grids import QwenGrid, TextGrid
+from serving.access.picture import Task
 from serving.access.prepare import REFUSAL_S, Access
 from serving.access.recipe import recipe
-from serving.access.workers import DecodePool
+from serving.access.workers import DecodePool, Made
 from serving.config import AccessConfig
 from tests.serving.access import pictures
 from tests.serving.access.pictures import saved
@@ -44,6 +45,12 @@ class Bench:
         kind = "url " if metric is names.IMAGE_URLS else ""
         self.events[kind + labels["result"]] += int(amount)
 
+    def gauge(self, metric: Metric, value: float, **labels: str) -> None:
+        assert set(labels) == set(metric.labels)
+
+    def observe(self, metric: Metric, value: float, **labels: str) -> None:
+        assert set(labels) == set(metric.labels)
+
     async def ask(self, *urls: str, within_s: float = 30.0) -> list[str]:
         """The data URIs of one request's images."""
         prepared = await self.access.prepare(urls, self.clock.monotonic() + within_s)
@@ -51,22 +58,23 @@ class Bench:
 
 
 class CountingPool(DecodePool):
-    """Counts what reaches a thread."""
+    """Counts what reaches a worker."""
 
     def __init__(self, config: AccessConfig, clock: VirtualClock) -> None:
         super().__init__(config, clock)
-        self.runs: Counter[str] = Counter()
-
-    @property
-    def decodes(self) -> int:
-        return self.runs["_prepared"]
+        self.decodes = 0
+        self.chores: Counter[str] = Counter()
 
     async def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        def counted() -> Any:
-            self.runs[function.__name__] += 1
-            return function(*args, **kwargs)
+        self.chores[function.__name__] += 1
+        return await super().run(function, *args, **kwargs)
 
-        return await super().run(counted)
+    async def make(self, data: bytes, task: Task, deadline: float, begin: Callable[[], None]) -> Made:
+        def counted() -> None:
+            self.decodes += 1
+            begin()
+
+        return await super().make(data, task, deadline, counted)
 
 
 def run(
@@ -83,7 +91,7 @@ def run(
             pool = CountingPool(limits, clock)
             fetcher = Fetcher(limits, pool, clock, resolve=nowhere)
             bench = Bench(pool, server, clock)
-            access = bench.access = Access(limits, grid, fetcher, pool, clock, bench.count)
+            access = bench.access = Access(limits, grid, fetcher, pool, clock, bench)
             try:
                 await scenario(bench)
             finally:
@@ -134,7 +142,8 @@ def test_a_hundred_large_ones_at_once_are_read_once_too() -> None:
         )
 
         assert len(answers) == 101
-        assert bench.pool.runs == {"decode": 2, "_prepared": 2}
+        assert bench.pool.chores == {"decode": 2, "examine": 2}
+        assert bench.pool.decodes == 2
         assert bench.events == {"miss": 2, "wait": 99}
 
     run(scenario, max_queued_images=2, workers=1)
@@ -235,7 +244,7 @@ def test_one_waiter_leaves_and_the_other_has_its_image() -> None:
 
 
 def test_a_refusal_is_told_to_all_and_remembered_for_a_while() -> None:
-    """A cut-off file costs one decode, then none, until its time is over; each is told about its own image."""
+    """A cut-off file costs one look, then none, until its time is over; each is told about its own image."""
 
     async def scenario(bench: Bench) -> None:
         broken = data_uri(PHOTO[:-5000])
@@ -248,11 +257,11 @@ def test_a_refusal_is_told_to_all_and_remembered_for_a_while() -> None:
         with pytest.raises(InvalidRequest, match=r"^image 1 of 1: the JPEG .*cut off") as caught:
             await bench.ask(broken)
         assert caught.value.code.code == "image_invalid"
-        before = bench.pool.decodes
+        before = bench.pool.chores["examine"]
         bench.clock.advance(REFUSAL_S)
         with pytest.raises(InvalidRequest):
             await bench.ask(broken)
-        assert bench.pool.decodes == before + 1
+        assert bench.pool.chores["examine"] == before + 1
 
     run(scenario)
 

@@ -116,7 +116,7 @@ def test_turn_given_to_a_cancelled_waiter_is_passed_on() -> None:
         second = asyncio.create_task(pool.run(pow, 1, 1))
         third = asyncio.create_task(pool.run(pow, 3, 2))
         await settled(pool, 1, 2)
-        pool._waiting[0].add_done_callback(lambda _: second.cancel())
+        next(iter(pool._turns.values())).add_done_callback(lambda _: second.cancel())
         gate.set()
 
         assert await third == 9

@@ -1,0 +1,122 @@
+"""A decoding process, seen from the gateway: started when first needed, one image at a time, ended when it oversteps."""
+
+import contextlib
+import signal
+import socket
+import subprocess
+import sys
+from dataclasses import asdict, dataclass
+
+from serving.access.header import ImageHeader
+from serving.access.painter import receive, send
+from serving.config import Handover
+from toolkit.core.errors import InvalidRequest, TooLarge, ToolkitError
+
+_CRASHES = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL})
+_SILENCE_S = 120.0
+"""Longest wait for an answer; the CPU limit ends a busy process long before, this one a stopped one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Painted:
+    """A prepared picture as a file, and the CPU time that it took, seconds: decode (with resize), encode."""
+
+    file: bytes
+    decode_s: float
+    encode_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is to be made of an image, and within which bounds. cpu_s: the process ends there; memory_bytes: estimate."""
+
+    header: ImageHeader
+    target: tuple[int, int]
+    handover: Handover
+    cpu_s: float
+    memory_bytes: int
+
+
+class Painter:
+    """One process. Used by one thread at a time; close may come from any."""
+
+    def __init__(self, nice: int) -> None:
+        self._nice = nice
+        self._process: subprocess.Popen[bytes] | None = None
+        self._channel: socket.socket | None = None
+        self._closed = False
+
+    @property
+    def pid(self) -> int | None:
+        """None while it does not run."""
+        return None if self._process is None else self._process.pid
+
+    def start(self) -> None:
+        """Starts the process where it does not run; it is ready a moment later."""
+        if self._process is not None or self._closed:
+            return
+        ours, theirs = socket.socketpair()
+        with theirs:
+            command = [sys.executable, "-m", "serving.access.painter", str(theirs.fileno()), str(self._nice)]
+            self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+        ours.settimeout(_SILENCE_S)
+        self._channel = ours
+
+    def paint(self, data: bytes, work: Work) -> Painted:
+        """The prepared picture.
+
+        Raises InvalidRequest(image_invalid; image_too_costly where the CPU limit ended it), ToolkitError where the
+        process is ended from outside twice.
+        """
+        head = {
+            "header": asdict(work.header),
+            "target": work.target,
+            "handover": work.handover,
+            "cpu_s": work.cpu_s,
+            "memory_bytes": work.memory_bytes,
+        }
+        for _ in range(2):
+            self.start()
+            if self._channel is None:
+                break
+            answer = None
+            with contextlib.suppress(OSError):  # it may end before it has read everything
+                send(self._channel, head, data)
+                answer = receive(self._channel)
+            if answer is not None:
+                found, file = answer
+                if "code" in found:
+                    raise InvalidRequest(found["message"], code=found["code"])
+                return Painted(file, **found)
+            _judge(self._end(), work)
+        raise ToolkitError("the process that decodes the image was ended from outside.")
+
+    def close(self) -> None:
+        """Ends the process, also in the middle of an image. Idempotent."""
+        self._closed = True
+        if self._process is not None:
+            self._process.kill()
+
+    def _end(self) -> int:
+        """The exit status of a process that answers no more."""
+        assert self._process is not None
+        assert self._channel is not None
+        self._channel.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(0.5)
+        self._process.kill()
+        status = self._process.wait()
+        self._process = self._channel = None
+        return status
+
+
+def _judge(status: int, work: Work) -> None:
+    """Raises what an exit status says of the image; returns where it says nothing."""
+    name = work.header.format
+    if status == -signal.SIGPROF:
+        raise TooLarge(
+            f"decoding the {name} image takes more than {work.cpu_s:.1f} s of CPU, the limit for its size.",
+            code="image_too_costly",
+        )
+    if -status in _CRASHES:
+        raise InvalidRequest(f"the {name} image breaks its decoder.", code="image_invalid")

@@ -1,0 +1,29 @@
+"""How the gateway's memory for work in progress is split. Pure; the fractions are of what the cache leaves.
+
+Each part waits for nothing but itself, so no request can hold one and starve another of it.
+"""
+
+from dataclasses import dataclass
+
+from serving.config import MB, AccessConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """Bytes.
+
+    bodies: uploads until the engine's body is made, then that. downloads: image files by URL. light, apart, heavy: what
+    decoding takes at its peaks, by lane. The rest is for the decoding processes themselves.
+    """
+
+    bodies: int
+    downloads: int
+    light: int
+    apart: int
+    heavy: int
+
+
+def budget_of(config: AccessConfig) -> Budget:
+    """The split of access.memory_mb less access.cache_mb."""
+    part = (config.memory_mb - config.cache_mb) * MB // 16
+    return Budget(bodies=5 * part, downloads=part, light=part, apart=part, heavy=7 * part)

@@ -1,0 +1,135 @@
+"""Memory that many take parts of: never more than there is, and never a standstill."""
+
+import asyncio
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serving.access.room import STEP_BYTES, Room
+from serving.access.share import Share
+from toolkit.core.errors import TooLarge
+
+
+def test_what_fits_is_granted_and_what_does_not_waits() -> None:
+    """The rest goes on as soon as somebody leaves."""
+    share: Share[str] = Share(100, 0)
+    assert share.ask("a", 60) == ["a"]
+    assert share.ask("b", 50) == []
+    assert (share.waiting, share.waiting_bytes, share.held_bytes) == (1, 50, 60)
+    assert share.leave("a") == ["b"]
+    assert share.of("b") == 50
+
+
+def test_those_who_hold_parts_and_want_more_never_lock_each_other() -> None:
+    """Both hold some, both want more than is left: the eldest draws on the reserve, ends, and the other goes on."""
+    share: Share[str] = Share(100, 40)
+    share.ask("a", 30)
+    share.ask("b", 30)
+    assert share.ask("b", 60) == []
+    assert share.ask("a", 70) == ["a"]
+    assert share.leave("a") == ["b"]
+    share.check()
+
+
+def test_nobody_is_overtaken() -> None:
+    """Who asks for little waits behind who asked for much, or the large would starve."""
+    share: Share[str] = Share(100, 0)
+    share.ask("a", 80)
+    assert share.ask("large", 90) == []
+    assert share.ask("small", 5) == []
+    assert share.leave("a") == ["large", "small"]
+
+
+def test_giving_back_a_part_lets_others_on() -> None:
+    share: Share[str] = Share(100, 0)
+    share.ask("a", 90)
+    share.ask("b", 40)
+    assert share.keep("a", 50) == ["b"]
+    assert share.keep("a", 70) == []
+    assert share.of("a") == 50
+
+
+def test_more_than_all_is_refused_at_once() -> None:
+    with pytest.raises(ValueError, match="101 of 100"):
+        Share(100, 0).ask("a", 101)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.data())
+def test_everybody_who_wants_no_more_than_the_reserve_ends(data: st.DataObject) -> None:
+    """Any order of growing holders: bounds always hold, and with those who are granted going on, all end."""
+    share: Share[int] = Share(100, 40)
+    wants = data.draw(st.lists(st.integers(1, 40), min_size=1, max_size=8))
+    held = dict.fromkeys(range(len(wants)), 0)
+    asking: set[int] = set()
+    left = dict(enumerate(wants))
+    for _ in range(10_000):
+        if not left:
+            break
+        free = sorted(left.keys() - asking)
+        assert free, "a standstill"
+        key = data.draw(st.sampled_from(free))
+        if held[key] == left[key]:
+            del left[key]
+            granted = share.leave(key)
+        else:
+            asking.add(key)
+            held[key] += data.draw(st.integers(1, left[key] - held[key]))
+            granted = share.ask(key, held[key])
+        asking -= set(granted)
+        share.check()
+    assert not left
+    assert share.held_bytes == 0
+
+
+def test_room_is_taken_in_steps_and_given_back_on_every_way_out() -> None:
+    """A holder of many small pieces asks once per step; an error or a cancellation gives back all."""
+
+    async def scenario() -> None:
+        room = Room(10 * STEP_BYTES)
+
+        async def failing() -> None:
+            async with room.hold() as held:
+                await held.reach(10)
+                assert held.bytes == STEP_BYTES
+                await held.reach(STEP_BYTES + 1, most=STEP_BYTES + 500)
+                assert held.bytes == STEP_BYTES + 500
+                raise RuntimeError
+
+        with pytest.raises(RuntimeError):
+            await failing()
+        assert room.share.held_bytes == 0
+
+        async def greedy() -> None:
+            async with room.hold() as held:
+                await held.reach(10 * STEP_BYTES)
+
+        async with room.hold() as first:
+            await first.reach(1)
+            waiter = asyncio.create_task(greedy())
+            await asyncio.sleep(0)
+            assert room.share.waiting == 1
+            waiter.cancel()
+            await asyncio.wait([waiter])
+            assert room.share.waiting == 0
+            first.keep(0)
+        await greedy()
+        room.share.check()
+
+    asyncio.run(scenario())
+
+
+def test_small_holders_never_wait() -> None:
+    """What is free is not counted, so text goes by a queue of images."""
+
+    async def scenario() -> None:
+        room = Room(STEP_BYTES)
+        async with room.hold() as large, room.hold(free_bytes=1000) as small:
+            await large.reach(STEP_BYTES)
+            await small.reach(1000)
+            assert small.bytes == 0
+            with pytest.raises(TooLarge, match=r"access\.memory_mb"):
+                await small.reach(STEP_BYTES + 1)
+
+    asyncio.run(scenario())
