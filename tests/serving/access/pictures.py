@@ -21,13 +21,13 @@ def photo(width: int = 640, height: int = 427) -> Image.Image:
     return picture
 
 
-def page(width: int, height: int) -> Image.Image:
-    """Black lines of text on white."""
+def page(width: int, height: int, font: int = 20) -> Image.Image:
+    """Black lines of text on white, `font` pixels high."""
     picture = Image.new("L", (width, height), 255)
     draw = ImageDraw.Draw(picture)
     line = "The quick brown fox jumps over the lazy dog 0123456789 " * (width // 200)
-    for top in range(20, height - 30, 26):
-        draw.text((20, top), line, fill=0, font_size=20)
+    for top in range(20, height - font * 3 // 2, font * 13 // 10):
+        draw.text((20, top), line, fill=0, font_size=font)
     return picture.convert("RGB")
 
 
