@@ -80,11 +80,17 @@ def main() -> None:
             {"tokens": tokens, "once": [size[::-1] for size in once], "twice": [size[::-1] for size in twice]}
         )
 
-    handed = Qwen2VLImageProcessorPil(size={"shortest_edge": 3136, "longest_edge": 1280 * 784})
-    grids = [handed(Image.new("RGB", tuple(size)))["image_grid_thw"][0].tolist() for size in asked["handed"]]
+    handed = Qwen2VLImageProcessorPil(
+        size={"shortest_edge": 3136, "longest_edge": asked["handed"]["max_pixels"]}
+    )
+    grids = [
+        handed(Image.new("RGB", tuple(size)))["image_grid_thw"][0].tolist()
+        for size in asked["handed"]["qwen"]
+    ]
     llava = LlavaImageProcessorPil(size={"shortest_edge": 336}, crop_size={"height": 336, "width": 336})
     cropped = [
-        list(llava(Image.new("RGB", tuple(size)))["pixel_values"][0].shape) for size in asked["handed"]
+        list(llava(Image.new("RGB", tuple(size)))["pixel_values"][0].shape)
+        for size in asked["handed"]["llava"]
     ]
     internvl = [tiles(Pixels(3, h, w), use_thumbnail=True) for w, h in sizes]
     json.dump({"qwen": qwen, "grids": grids, "llava": cropped, "internvl": internvl}, sys.stdout)

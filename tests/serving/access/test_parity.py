@@ -8,11 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from serving.access.grids import InternVLGrid, QwenGrid
+from serving.access.grids import InternVLGrid, LlavaGrid, QwenGrid
 
 SCRIPT = Path(__file__).with_name("engine_sizes.py")
 ROOT = Path(__file__).parents[3]
-QWEN = [(14, 3136, 1280 * 784), (14, 3136, 12_845_056), (14, 3136, 12_544), (16, 65_536, 16_777_216)]
+TINY = 200_704
+QWEN = [
+    (14, 3136, TINY),
+    (14, 3136, 1280 * 784),
+    (14, 3136, 12_845_056),
+    (14, 3136, 12_544),
+    (16, 65_536, 16_777_216),
+]
 
 
 def engine_python() -> str:
@@ -35,14 +42,20 @@ def engine_python() -> str:
 @pytest.mark.slow
 def test_grids_agree_with_the_engines_processors() -> None:
     """On 200 random sizes: the size and the tokens of transformers' Qwen processor, which SGLang runs, wherever that
-    processor keeps its own result; InternVL: SGLang's tiles. What is handed over is kept: its grid is its size.
+    processor keeps its own result; InternVL: SGLang's tiles. What is handed over is kept: its grid is its size, and
+    LLaVA's square is cut from it.
     """
     stream = random.Random(20)
     drawn = [(stream.randint(20, 2600), stream.randint(20, 2600)) for _ in range(300)]
     sizes = [size for size in drawn if max(size) / min(size) < 90][:200]
     grids = [QwenGrid("qwen", 2 * patch, smallest, largest) for patch, smallest, largest in QWEN]
-    handed = [grids[0].target_size(*size) for size in sizes[:4]]
-    asked = {"sizes": sizes, "qwen": QWEN, "handed": handed}
+    handed = [grids[0].target_size(*size) for size in sizes]
+    scaled = [LlavaGrid().target_size(*size) for size in sizes]
+    asked = {
+        "sizes": sizes,
+        "qwen": QWEN,
+        "handed": {"qwen": handed, "max_pixels": TINY, "llava": scaled},
+    }
 
     run = subprocess.run(
         [engine_python(), str(SCRIPT), str(ROOT / "serving" / "engines" / "cpu_host")],
@@ -64,5 +77,5 @@ def test_grids_agree_with_the_engines_processors() -> None:
         ]
         assert [grid.tokens(*size) for size, _, _ in settled] == [tokens for _, _, tokens in settled]
     assert answer["grids"] == [[1, height // 14, width // 14] for width, height in handed]
-    assert answer["llava"] == [[3, 336, 336]] * len(handed)
+    assert answer["llava"] == [[3, 336, 336]] * len(scaled)
     assert answer["internvl"] == [InternVLGrid().tokens(*size) // 256 for size in sizes]
