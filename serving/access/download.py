@@ -6,7 +6,7 @@ and one that is only sent data: URIs never needs them.
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from io import BytesIO
 
@@ -15,7 +15,7 @@ import httpx
 from httpx_secure import SSRFProtectionError
 
 from serving.access.breaker import BreakerRule
-from serving.access.clients import Clients
+from serving.access.connections import Connections
 from serving.access.fetched import Fetched
 from serving.access.guard import BlockedError
 from serving.access.meter import Meter
@@ -36,7 +36,7 @@ _HOLD_S, _MOST_HOLD_S = 2.0, 60.0
 _FAIR_SHARE = 0.5  # of the time limit: a host that was given less is not to blame for the rest
 _FREE_CRUMBS = 256
 _CRUMB_BYTES = 128  # per piece of a body, on average, from the first _FREE_CRUMBS on
-_DRAINED_BYTES = 4096  # of a redirect's body, so that its connection can be kept
+_DRAINED_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ class Downloader:
         self._turns = Turns(config.max_downloads, config.max_downloads_per_host, self._tell)
         self._standing = HostStanding(BreakerRule(config.host_failures, _HOLD_S, _MOST_HOLD_S))
         tls = tls or ssl.create_default_context(cafile=certifi.where())
-        self._clients = Clients(self._rules, tls, config.max_downloads, resolve)
+        self._connections = Connections(self._rules, tls, config.max_downloads, resolve)
 
     async def get(self, url: str, held: Held) -> Fetched | Body:
         """The answer at the end of the redirects. A caller with less time than url_timeout_s cancels.
@@ -94,7 +94,7 @@ class Downloader:
 
     async def close(self) -> None:
         """Closes every connection. Idempotent."""
-        await self._clients.close()
+        await self._connections.close()
 
     async def _in_turn(self, target: Target, held: Held, ends: float) -> Fetched | Body | Target:
         """One hop; `ends` is an instant of the event loop's clock."""
@@ -105,23 +105,26 @@ class Downloader:
         left_alone_s = self._standing.retry_after_s(target.host, asked_at)
         if left_alone_s:
             raise failing(left_alone_s)
+        loop = asyncio.get_running_loop()
+        came = loop.time()
         try:
             async with asyncio.timeout_at(ends):
                 await self._turns.take(target.host)
         except TimeoutError as error:
-            raise Busy("the downloads before it took all the time there was.", retry_after_s=1.0) from error
+            raise _out_of_turn() from error
         try:
-            return await self._judged(target, held, ends)
+            return await self._judged(target, held, ends, loop.time() - came)
         finally:
             self._turns.give_back(target.host)
 
-    async def _judged(self, target: Target, held: Held, ends: float) -> Fetched | Body | Target:
+    async def _judged(
+        self, target: Target, held: Held, ends: float, waited_s: float
+    ) -> Fetched | Body | Target:
         """What comes of it, told to the host's breaker. What a URL is to blame for says nothing against its host."""
-        loop = asyncio.get_running_loop()
         leave = self._standing.enter(target.host, self._clock.monotonic())
         if not isinstance(leave, Leave):
             raise failing(leave)
-        fair = ends - loop.time() >= _FAIR_SHARE * self._config.url_timeout_s
+        fair = ends - asyncio.get_running_loop().time() >= _FAIR_SHARE * self._config.url_timeout_s
         try:
             async with asyncio.timeout_at(ends):
                 found = await self._ask(target, held)
@@ -130,15 +133,14 @@ class Downloader:
                 self._blame(leave)
             else:
                 self._standing.unasked(leave)
+            if waited_s > _FAIR_SHARE * self._config.url_timeout_s:
+                raise _out_of_turn() from error
             raise failed(f"the download took longer than {self._config.url_timeout_s:g} s") from error
         except _HostFault as fault:
             self._blame(leave)
             raise failed(str(fault)) from fault
-        except InvalidRequest as error:
-            judge = (
-                self._standing.unasked if error.code.code == "image_url_blocked" else self._standing.answered
-            )
-            judge(leave)
+        except InvalidRequest:
+            self._standing.answered(leave)
             raise
         except BaseException:
             self._standing.unasked(leave)
@@ -151,9 +153,8 @@ class Downloader:
         page = self._pages.find(target.page, held, asked_at)
         headers = _HEADERS if page is None else {**_HEADERS, "If-None-Match": page.etag}
         try:
-            async with self._clients.of(target) as client:
-                request = client.build_request("GET", target.url, headers=headers)
-                response = await client.send(request, stream=True)
+            async with self._connections.of(target) as transport:
+                response = await _sent(transport, target.url, headers)
                 try:
                     return await self._answer(target, response, page, asked_at)
                 finally:
@@ -168,7 +169,7 @@ class Downloader:
     ) -> Fetched | Body | Target:
         status = response.status_code
         if status == 304 and page is not None:
-            await response.aread()  # has no body; read to its end, the connection stays open
+            await _drain(response)
             terms = terms_of(response.headers)
             terms = replace(terms, etag=terms.etag or page.etag)  # a 304 may leave it out
             self._pages.keep(target.page, page.digest, terms, asked_at)
@@ -219,8 +220,27 @@ class Downloader:
         self._meter.gauge(names.IMAGE_DOWNLOADS, waiting, state="waiting")
 
 
+async def _sent(
+    transport: httpx.AsyncHTTPTransport, url: httpx.URL, headers: Mapping[str, str]
+) -> httpx.Response:
+    """The answer's head. A kept connection may be closed by its server just when it is used again: asked once more."""
+    dialled = False
+
+    async def trace(event: str, _: object) -> None:
+        nonlocal dialled
+        dialled = dialled or event.startswith("connection.connect_tcp")
+
+    request = httpx.Request("GET", url, headers=headers, extensions={"trace": trace})
+    try:
+        return await transport.handle_async_request(request)
+    except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
+        if dialled:
+            raise
+        return await transport.handle_async_request(request)
+
+
 async def _drain(response: httpx.Response) -> None:
-    """Reads a small body to its end; a longer one costs the connection."""
+    """Reads a small body to its end, so that the connection can be kept; a longer one costs it."""
     read = 0
     async for piece in response.aiter_raw():
         read += len(piece)
@@ -240,6 +260,10 @@ def failing(retry_after_s: float) -> InvalidRequest:
         code="image_host_failing",
         retry_after_s=retry_after_s,
     )
+
+
+def _out_of_turn() -> Busy:
+    return Busy("the downloads before it took the time that there was for this one.", retry_after_s=1.0)
 
 
 def _too_large(reason: str) -> TooLarge:

@@ -1,4 +1,4 @@
-"""HTTP clients for strangers' URLs: one that only reaches public addresses, one for hosts the operator allowed.
+"""Connections for strangers' URLs: some only reach public addresses, some the hosts that the operator allowed.
 
 httpx-secure guards the connection: it validates the address that is dialled, so a name cannot answer differently
 the second time. In front of it stands our own resolver, for three things it leaves open: it picks an address by
@@ -8,7 +8,6 @@ opening a TCP connection, to private ones too; it asks about one of a name's add
 
 import ssl
 from collections.abc import Callable, Iterable, Sequence
-from http.cookiejar import CookieJar, DefaultCookiePolicy
 from ipaddress import ip_address
 
 import httpcore
@@ -84,41 +83,40 @@ def by_turns(addresses: Sequence[Address]) -> list[Address]:
     return [address for pair in pairs for address in pair] + first[shared:] + other[shared:]
 
 
-def trusted_client(
+def trusted(
     tls: ssl.SSLContext, most: int, resolve: Resolver, may_reach: Callable[[Address], bool]
-) -> httpx.AsyncClient:
-    """For hosts the operator named. No proxies, no cookies, no redirects, no timeout but the caller's own."""
-    return _guarded(_client(tls, most), resolve, may_reach)
+) -> httpx.AsyncHTTPTransport:
+    """Connections for hosts the operator named, at most `most` of them idle.
+
+    A transport is all of httpx that is needed: no proxies, cookies, redirects or timeouts but the caller's own.
+    """
+    return _resolving(_transport(_client(tls, most)), resolve, may_reach)
 
 
-def public_client(
+def public(
     tls: ssl.SSLContext, most: int, resolve: Resolver, may_reach: Callable[[Address], bool]
-) -> httpx.AsyncClient:
+) -> httpx.AsyncHTTPTransport:
     """The same; raises BlockedError, or httpx_secure.SSRFProtectionError, before it reaches a private address."""
-    return _guarded(httpx_ssrf_protection(_client(tls, most)), resolve, may_reach)
+    return _resolving(_transport(httpx_ssrf_protection(_client(tls, most))), resolve, may_reach)
 
 
 def _client(tls: ssl.SSLContext, most: int) -> httpx.AsyncClient:
     # The caller bounds what runs at once. With max_connections the pool would queue, and a request that is given
-    # up at the wrong moment takes its place in such a pool for good (httpcore 1.0.9). Idle ones are bounded here.
-    return httpx.AsyncClient(
-        verify=tls,
-        timeout=None,  # noqa: S113  # one total deadline, not one per read
-        limits=httpx.Limits(
-            max_connections=None, max_keepalive_connections=most, keepalive_expiry=KEEPALIVE_S
-        ),
-        follow_redirects=False,
-        trust_env=False,
-        cookies=CookieJar(policy=DefaultCookiePolicy(allowed_domains=[])),
-    )
+    # up at the wrong moment takes its place in such a pool for good (httpcore 1.0.9).
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=most, keepalive_expiry=KEEPALIVE_S)
+    return httpx.AsyncClient(verify=tls, limits=limits, trust_env=False)
 
 
-def _guarded(
-    client: httpx.AsyncClient, resolve: Resolver, may_reach: Callable[[Address], bool]
-) -> httpx.AsyncClient:
-    # httpx has no argument for the network backend; httpx-secure pins the versions whose pool this is.
+def _transport(client: httpx.AsyncClient) -> httpx.AsyncHTTPTransport:
     transport = client._transport
     assert isinstance(transport, httpx.AsyncHTTPTransport)
+    return transport
+
+
+def _resolving(
+    transport: httpx.AsyncHTTPTransport, resolve: Resolver, may_reach: Callable[[Address], bool]
+) -> httpx.AsyncHTTPTransport:
+    # httpx has no argument for the network backend; httpx-secure pins the versions whose pool this is.
     pool = transport._pool
     pool._network_backend = GuardedBackend(pool._network_backend, resolve, may_reach)
-    return client
+    return transport

@@ -47,7 +47,7 @@ class UrlRules:
 
     def redirected(self, source: Target, location: str) -> Target:
         """Where an answer of `source` sends us, checked as the first URL was. Raises InvalidRequest(image_url_blocked)."""
-        target = self._checked(source.url.join(_parse(location)))
+        target = self._checked(_parse(location, source.url))
         if source.url.scheme == "https" and target.url.scheme != "https":
             raise blocked("the URL redirects from https to something else")
         return target
@@ -99,13 +99,13 @@ def blocked(reason: str) -> InvalidRequest:
     return InvalidRequest(f"{reason}.", code="image_url_blocked")
 
 
-def _parse(text: str) -> httpx.URL:
+def _parse(text: str, base: httpx.URL | None = None) -> httpx.URL:
     if len(text) > _LONGEST_URL:
         raise blocked(f"only http://, https:// and data: URLs of up to {_LONGEST_URL} characters are fetched")
     # Parsers disagree about these; whoever sends one wants them to.
     if any(character <= " " or character in "\\\x7f" for character in text):
         raise blocked("the URL has spaces, control characters or backslashes in it")
     try:
-        return httpx.URL(text)
+        return httpx.URL(text) if base is None else base.join(text)
     except (httpx.InvalidURL, ValueError) as error:
         raise blocked("this is not a URL; only http://, https:// and data: URLs are fetched") from error

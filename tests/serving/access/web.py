@@ -186,7 +186,7 @@ def on_internet(
     resolve: Any = None,
     **config: Any,
 ) -> Tally:
-    """Run the scenario with a real guard that allows no private host. tls: https works with a CA of the test."""
+    """Run the scenario with a real guard that allows no private host. tls: port 443 has a CA of the test."""
     tally = Tally()
 
     async def main() -> None:
@@ -202,7 +202,9 @@ def on_internet(
         limits = AccessConfig(**config)
         pool = DecodePool(limits)
         fetcher = Fetcher(limits, pool, clock, resolve or internet.resolve, trusting, tally)
-        async with listening(list(internet.at.values()), serving):
+        plain = [server for (_, port), server in internet.at.items() if port != 443]
+        secure = [server for (_, port), server in internet.at.items() if port == 443]
+        async with listening(plain), listening(secure, serving):
             try:
                 with internet.routed():
                     await scenario(Bench(fetcher, internet, tally))

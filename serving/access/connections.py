@@ -7,15 +7,15 @@ from contextlib import asynccontextmanager
 
 import httpx
 
-from serving.access.guard import KEEPALIVE_S, public_client, trusted_client
+from serving.access.guard import KEEPALIVE_S, public, trusted
 from serving.access.resolver import CaresResolver, Resolver
 from serving.access.target import Target, UrlRules
 
 
-class Clients:
-    """One client for public hosts, one for trusted ones, and the resolver of both. Used from one event loop.
+class Connections:
+    """Those to public hosts, those to trusted ones, and the resolver of both. Used from one event loop.
 
-    httpx closes idle connections only when the next request comes; here a timer does, after `idle_s`.
+    httpx closes idle ones only when the next request comes; here a timer does, after `idle_s`.
     """
 
     def __init__(
@@ -32,14 +32,14 @@ class Clients:
         self._resolve = resolve
         self._idle_s = idle_s
         self._cares: CaresResolver | None = None
-        self._made: dict[bool, httpx.AsyncClient] = {}
+        self._made: dict[bool, httpx.AsyncHTTPTransport] = {}
         self._using = 0
         self._timer: asyncio.TimerHandle | None = None
         self._closing: set[asyncio.Task[None]] = set()
 
     @asynccontextmanager
-    async def of(self, target: Target) -> AsyncIterator[httpx.AsyncClient]:
-        """The client that may dial this target, for as long as the context lasts."""
+    async def of(self, target: Target) -> AsyncIterator[httpx.AsyncHTTPTransport]:
+        """The connections that may be dialled for this target, for as long as the context lasts."""
         self._using += 1
         if self._timer is not None:
             self._timer.cancel()
@@ -59,26 +59,26 @@ class Clients:
             self._timer.cancel()
             self._timer = None
         made, self._made = self._made, {}
-        for client in made.values():
-            await client.aclose()
+        for transport in made.values():
+            await transport.aclose()
         if self._closing:
             await asyncio.wait(self._closing)
         if self._cares is not None:
             await self._cares.close()
             self._cares = None
 
-    def _make(self, trusted: bool) -> httpx.AsyncClient:
+    def _make(self, for_trusted: bool) -> httpx.AsyncHTTPTransport:
         resolve = self._resolve
         if resolve is None:
             resolve = self._cares = self._cares or CaresResolver()
-        if trusted:
-            return trusted_client(self._tls, self._most, resolve, self._rules.may_reach_trusted)
-        return public_client(self._tls, self._most, resolve, self._rules.may_reach)
+        if for_trusted:
+            return trusted(self._tls, self._most, resolve, self._rules.may_reach_trusted)
+        return public(self._tls, self._most, resolve, self._rules.may_reach)
 
     def _close_idle(self) -> None:
         self._timer = None
         made, self._made = self._made, {}
-        for client in made.values():
-            task = asyncio.get_running_loop().create_task(client.aclose())
+        for transport in made.values():
+            task = asyncio.get_running_loop().create_task(transport.aclose())
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
