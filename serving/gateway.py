@@ -87,7 +87,9 @@ class Gateway:
         self.pool = DecodePool(config.access)
         fetcher = Fetcher(config.access, self.pool, clock, meter=self.telemetry)
         self.access = Access(config.access, grid, fetcher, self.pool, clock, self.telemetry)
-        self.bodies = Room(budget_of(config.access).bodies, BODY_COPIES * config.gateway.max_body_bytes)
+        bodies = budget_of(config.access).bodies
+        reserve = min(bodies // 8, bodies - BODY_COPIES * config.gateway.max_body_bytes)
+        self.bodies = Room(bodies, reserve)
         self.admission = Admission(config.schedule.max_in_flight, config.schedule.max_waiting)
         self.keys = Keys.load(config.gateway.api_keys_file)
         self.status = Status(

@@ -162,14 +162,14 @@ class Lifecycle:
         return request
 
     async def _read_body(self, exchange: Exchange, recording: Recording, room: Held) -> bytearray:
-        """Piece by piece, as far as there is room: the rest waits on the socket. That wait is not the client's fault,
-        so it counts for the TTFT budget and not for the upload's time."""
+        """The body; what is larger than a text waits on the socket until there is room for all of it. That wait is not
+        the client's fault, so it counts for the TTFT budget and not for the upload's time."""
         config, clock = self._parts.config.gateway, self._parts.clock
         declared = exchange.head.header("content-length")
         size = int(declared) if declared is not None and declared.isdigit() else None
         if size is not None and size > config.max_body_bytes:
             raise TooLarge(f"The body has {declared} bytes; the limit is {config.max_body_bytes}.")
-        most = None if size is None else BODY_COPIES * size
+        most = BODY_COPIES * (config.max_body_bytes if size is None else size)
         pieces = bytearray()
         try:
             async with (
@@ -181,7 +181,7 @@ class Lifecycle:
                     if len(pieces) > config.max_body_bytes:
                         raise TooLarge(f"The body passes the limit of {config.max_body_bytes} bytes.")
                     since = clock.monotonic()
-                    await room.reach(BODY_COPIES * len(pieces), most)
+                    await room.reach(most if BODY_COPIES * len(pieces) > FREE_BODY_BYTES else 0)
                     upload.reschedule((upload.when() or 0.0) + clock.monotonic() - since)
         except TimeoutError:
             if room.waiting:
@@ -194,9 +194,7 @@ class Lifecycle:
         recording.body_read = clock.monotonic()
         return pieces
 
-    async def _package(
-        self, recording: Recording, request: chat.ChatRequest, room: Held
-    ) -> chat.EngineBody:
+    async def _package(self, recording: Recording, request: chat.ChatRequest, room: Held) -> chat.EngineBody:
         """What the engines get."""
         parts = self._parts
         if request.model not in ("", parts.model):

@@ -2,12 +2,15 @@
 
 A head is collected up to HEAD_LIMIT_BYTES before the parser sees it: httptools glues long headers together piece by piece,
 in time square in their size, on the event loop. A head that does not come within HEAD_TIMEOUT_S closes the connection.
+A connection that ends while its request's body is still coming is not closed at once: the kernel would answer what is
+unread with a reset, which overtakes the answer. The rest is read and dropped first, for a while.
 An `Upgrade` that this server does not speak (curl --http2, Java's client: h2c) is hidden from the parser, which would
 otherwise stop before the body; the request is then answered over HTTP/1.1, as RFC 9110 section 7.8 allows.
 """
 
 import asyncio
 import re
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import orjson
@@ -24,6 +27,8 @@ class BoundedProtocol(HttpToolsProtocol):
     HEAD_LIMIT_BYTES: ClassVar[int] = 65_536
     HEAD_TIMEOUT_S: ClassVar[float] = 10.0
     LINGER_S: ClassVar[float] = 1.0
+    DROP_S: ClassVar[float] = 10.0
+    """Longest time that the rest of a body is read for nothing; LINGER_S where nothing comes."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -31,18 +36,25 @@ class BoundedProtocol(HttpToolsProtocol):
         self._in_head = True
         self._refused = False
         self._head_timer: asyncio.TimerHandle | None = None
+        self._dropping: asyncio.TimerHandle | None = None
+        self._drop_ends = 0.0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.transport = _Gentle(transport, self._drops_rest)
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._head_came()
         self._head.clear()
+        if self._dropping is not None:
+            self._dropping.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Body bytes go straight on; head bytes wait until the head is whole."""
+        if self._dropping is not None:
+            self._drop_on()
         while data and not self._refused and not self.transport.is_closing():
             if not self._in_head:
                 super().data_received(data)
@@ -69,6 +81,24 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         super().on_message_complete()
         self._in_head = True
+        if self._dropping is not None:
+            self.transport.close()
+
+    def _drops_rest(self) -> bool:
+        """Whether a close has to wait: the answer is out, and the request's body still comes."""
+        unread = self.cycle is not None and self.cycle.response_complete and self.cycle.more_body
+        if self._dropping is not None or self._in_head or not unread:
+            return False
+        self._drop_ends = self.loop.time() + self.DROP_S
+        self._drop_on()
+        self.flow.resume_reading()
+        return True
+
+    def _drop_on(self) -> None:
+        if self._dropping is not None:
+            self._dropping.cancel()
+        left_s = min(self.LINGER_S, self._drop_ends - self.loop.time())
+        self._dropping = self.loop.call_later(max(0.0, left_s), self.transport.close)
 
     def _await_head(self) -> None:
         self._head_timer = self.loop.call_later(self.HEAD_TIMEOUT_S, self._head_is_late)
@@ -96,6 +126,21 @@ class BoundedProtocol(HttpToolsProtocol):
         self.transport.write(head.encode("ascii") + body)
         # Closed at once, what is still unread would become a reset, which can overtake the answer.
         self._head_timer = self.loop.call_later(self.LINGER_S, self.transport.close)
+
+
+class _Gentle:
+    """A transport whose close asks first."""
+
+    def __init__(self, transport: asyncio.Transport, waits: Callable[[], bool]) -> None:
+        self._transport = transport
+        self._waits = waits
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def close(self) -> None:
+        if not self._transport.is_closing() and not self._waits():
+            self._transport.close()
 
 
 def _head_end(data: bytearray, start: int) -> int:

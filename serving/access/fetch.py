@@ -76,7 +76,7 @@ class Fetcher:
             inline = data_uri.parse(url, self._config.max_image_bytes)
             if len(url) <= INLINE_URI:
                 return data_uri.decode(inline)
-            return await self._pool.run(data_uri.decode, inline)
+            return await self._pool.run_on(inline.size, data_uri.decode, inline)
         try:
             async with asyncio.timeout(None if deadline is None else deadline - self._clock.monotonic()):
                 return await self._fetched(url, held)
@@ -101,7 +101,7 @@ class Fetcher:
         if isinstance(found, Fetched):
             return found
         inline = len(found.data) <= _INLINE_BYTES
-        name = digest(found.data) if inline else await self._pool.run(digest, found.data)
+        name = digest(found.data) if inline else await self._pool.run_on(len(found.data), digest, found.data)
         self._pages.keep(found.page, name, found.terms, found.asked_at)
         return Fetched(found.data, name, found.terms.store, "downloaded")
 

@@ -214,7 +214,8 @@ class Access:
     ) -> Prepared:
         assert fetched.data is not None
         try:
-            task = await self._pool.run(examine, fetched.data, self._config, self._grid)
+            task = await self._pool.run_on(
+                len(fetched.data), examine, fetched.data, self._config, self._grid)
             made = await self._pool.make(fetched.data, task, deadline, begin)
         except InvalidRequest as error:  # about the bytes and the limits in the recipe, nothing else
             if fetched.keep:

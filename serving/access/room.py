@@ -7,9 +7,6 @@ from collections.abc import AsyncIterator
 from serving.access.share import Share
 from toolkit.core.errors import TooLarge
 
-STEP_BYTES = 1_000_000
-"""Room is taken in steps of this size, so that a body of many small pieces asks seldom."""
-
 
 class Held:
     """One holder's room. Grows by waiting, shrinks at once; given back by whoever lent it."""
@@ -24,8 +21,8 @@ class Held:
         """What is held, besides the bytes that are free."""
         return self._room.share.of(self)
 
-    async def reach(self, size_bytes: int, most: int | None = None) -> None:
-        """Waits until `size_bytes` may be in memory; `most`: what it will come to at most, where that is known.
+    async def reach(self, size_bytes: int) -> None:
+        """Waits until `size_bytes` in all may be in memory.
 
         Raises TooLarge(body_too_large) where there is less room in all.
         """
@@ -37,10 +34,8 @@ class Held:
                 f"It takes {size_bytes} bytes of memory; all requests together have {share.size_bytes}"
                 " (access.memory_mb)."
             )
-        steps = -(-size_bytes // STEP_BYTES) * STEP_BYTES
-        wanted = min(steps, share.size_bytes, max(most or steps, size_bytes))
         self.waiting = True
-        await self._room.wait(self, wanted)
+        await self._room.wait(self, size_bytes)
         self.waiting = False
 
     def keep(self, size_bytes: int) -> None:

@@ -1,7 +1,7 @@
 """Bytes of memory that many take parts of while they grow: who waits, who goes on. Pure; no clock, no tasks.
 
-Everybody takes what has arrived so far, so a slow sender holds little. That alone could lock: all hold a part and wait
-for more. So a reserve is kept that only the eldest may draw on; it always gets on, ends, and the next is eldest.
+Those who hold a part and find that they need more could lock each other: all hold, all wait. So a reserve is kept that
+only the eldest may draw on; it gets on, ends, and the next is eldest.
 """
 
 from collections import OrderedDict

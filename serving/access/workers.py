@@ -1,6 +1,7 @@
-"""The CPU of the access layer: three lanes, each with its workers, its memory and its bounded line in front.
+"""The CPU of the access layer: four lanes, each with its workers, its memory and its bounded line in front.
 
-light: small images whose work shows in their headers, and chores, on threads. apart: small images whose work does not
+light: small images whose work shows in their headers, and chores, on threads. bulk: chores on large files, the same
+way, so that no small image waits behind megabytes of base64. apart: small images whose work does not
 show (WebP, AVIF), in processes. heavy: everything large, in processes that yield to the event loop and to engines on
 the same cores. Threads hand megabytes over for nothing; processes can be killed. The lines are kept on the event loop: a
 job meets a worker only when one is free, so a waiter that is cancelled simply leaves.
@@ -31,13 +32,14 @@ from toolkit.core.errors import Busy, TooLarge
 P = ParamSpec("P")
 T = TypeVar("T")
 
-Lane = Literal["light", "apart", "heavy"]
+Lane = Literal["light", "bulk", "apart", "heavy"]
 
 LIGHT_S = 0.05
 """CPU time, seconds, up to which an image is light: a photo of 5 MP."""
 
 _UNSCREENED = frozenset({"WEBP", "AVIF"})
 _CHORE = Cost(memory_bytes=0, cpu_s=0.005)
+_BULK_BYTES = 1_000_000
 _HEAVY_NICE = 5
 _HEAVY_BYTES = 64_000_000  # that a heavy worker should find; with less memory there are fewer workers
 
@@ -77,6 +79,7 @@ class DecodePool:
         most = config.max_queued_images
         self.lines: dict[Lane, Line[object]] = {
             "light": Line("light", cores, budget.light, most),
+            "bulk": Line("bulk", few, 0, most),
             "apart": Line("apart", few, budget.apart, most),
             "heavy": Line("heavy", heavy, budget.heavy, most),
         }
@@ -124,6 +127,11 @@ class DecodePool:
     async def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """A chore's result, or what it raised, from the light lane. Raises Busy(queue_full)."""
         return await self._in_line("light", _CHORE, partial(function, *args, **kwargs))
+
+    async def run_on(self, size_bytes: int, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """The same for a chore on a file of that size, in the bulk lane where it is large."""
+        lane: Lane = "light" if size_bytes <= _BULK_BYTES else "bulk"
+        return await self._in_line(lane, _CHORE, partial(function, *args, **kwargs))
 
     async def make(self, data: bytes, task: Task, deadline: float, begin: Callable[[], None]) -> Made:
         """The prepared image. `deadline`: instant of the clock's monotonic() by which somebody needs it.

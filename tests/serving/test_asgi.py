@@ -134,6 +134,70 @@ def test_a_slow_upload_is_ended_with_a_typed_408(tmp_path):
     assert b"body_timeout" in answer
 
 
+@pytest.mark.parametrize("keeps", [b"keep-alive", b"close"])
+def test_an_early_answer_reaches_a_client_that_goes_on_sending(tmp_path, keeps):
+    """Closed at once, the connection would be reset over the bytes still unread, and the answer lost."""
+
+    async def scenario():
+        async with served(tmp_path, {"gateway": {"max_body_bytes": 1000}}) as (_, port):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            size = 20_000_000
+            head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nconnection: %b\r\ncontent-length: %d\r\n\r\n"
+            writer.write(head % (keeps, size) + bytes(size))
+            await writer.drain()
+            answer = await reader.read()
+            writer.close()
+            return answer
+
+    answer = asyncio.run(scenario())
+
+    assert answer.startswith(b"HTTP/1.1 413")
+    assert b"body_too_large" in answer
+
+
+def test_a_body_that_finds_no_room_waits_on_the_socket(tmp_path):
+    """Two fit; of the third nothing is read but its first pieces, until one of the two is gone. Text goes by."""
+    settings = {
+        "gateway": {"max_body_bytes": 4_000_000},
+        "access": {"memory_mb": 36, "cache_mb": 4, "max_image_bytes": 2_000_000},
+    }
+    size = 2_000_000
+    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-ttft-budget-ms: %d\r\ncontent-length: %d\r\n\r\n"
+
+    async def scenario():
+        async with served(tmp_path, settings) as (made, port), sdk(port) as client:
+            share = made.gateway.bodies.share
+
+            async def upload(budget_ms, sent=size):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                writer.write(head % (budget_ms, size) + b" " * sent)
+                return reader, writer
+
+            first = [await upload(60_000, size // 2) for _ in range(2)]
+            await until(lambda: share.held_bytes == 4 * size)
+            refused, gone = await upload(300)
+            refusal = await refused.readuntil(b"}}")
+            waits, waiter = await upload(60_000)
+            await until(lambda: share.waiting == 1)
+            text = await client.chat.completions.create(model="m", messages=MESSAGES)
+            still = share.waiting
+            first[0][1].close()
+            invalid = await waits.readuntil(b"}}")
+            for writer in (first[1][1], gone, waiter):
+                writer.close()
+            await until(lambda: made.gateway.admission.idle)
+            share.check()
+            return refusal, text, still, invalid, share.held_bytes
+
+    refusal, text, still, invalid, left = asyncio.run(scenario())
+
+    assert refusal.startswith(b"HTTP/1.1 429")
+    assert b"retry-after: 1" in refusal.lower()
+    assert (text.choices[0].finish_reason, still) == ("stop", 1)
+    assert b"invalid_json" in invalid
+    assert left == 0
+
+
 def test_a_client_that_stops_reading_pauses_the_engine(tmp_path):
     """Backpressure reaches the decode leg: what the gateway holds for a stalled client is bounded."""
     most = 60_000_000

@@ -20,6 +20,8 @@ All ones is no code word, so whatever of the picture is missing takes over 16 bi
 that lacks more than a few blocks of 8x8 pixels runs dry, an error; a complete one never uses them.
 """
 
+_WINDOW = 1 << 18  # bytes, searched in half a millisecond
+
 _EOI, _SOS = 0xD9, 0xDA
 _MOST_SCAN_MARKERS = 8192  # each scan brings about five
 
@@ -52,11 +54,19 @@ def scans_from(data: bytes, position: int, components: bytes, progressive: bool)
             if missing:
                 missing -= _finished(data, position, progressive)
         (length,) = struct.unpack_from(">H", data, position)
-        match = _SCAN_MARKER.search(data, position + length)
-        if match is None:
-            raise MalformedError("the JPEG is cut off")
-        marker, position = data[match.end() - 1], match.end()
+        position = _behind_marker(data, position + length)
+        marker = data[position - 1]
     raise MalformedError("the JPEG has too many markers in its scans")
+
+
+def _behind_marker(data: bytes, position: int) -> int:
+    """Where the next marker ends. In windows, since one search holds the interpreter lock to its end."""
+    while position < len(data) - 1:
+        match = _SCAN_MARKER.search(data, position, position + _WINDOW + 1)
+        if match is not None:
+            return match.end()
+        position += _WINDOW
+    raise MalformedError("the JPEG is cut off")
 
 
 def _finished(data: bytes, position: int, progressive: bool) -> set[tuple[int, int]]:

@@ -69,6 +69,10 @@ class CountingPool(DecodePool):
         self.chores[function.__name__] += 1
         return await super().run(function, *args, **kwargs)
 
+    async def run_on(self, size_bytes: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self.chores[function.__name__] += 1
+        return await super().run_on(size_bytes, function, *args, **kwargs)
+
     async def make(self, data: bytes, task: Task, deadline: float, begin: Callable[[], None]) -> Made:
         def counted() -> None:
             self.decodes += 1

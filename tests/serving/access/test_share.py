@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from serving.access.room import STEP_BYTES, Room
+from serving.access.room import Room
 from serving.access.share import Share
 from toolkit.core.errors import TooLarge
 
@@ -83,18 +83,17 @@ def test_everybody_who_wants_no_more_than_the_reserve_ends(data: st.DataObject) 
     assert share.held_bytes == 0
 
 
-def test_room_is_taken_in_steps_and_given_back_on_every_way_out() -> None:
-    """A holder of many small pieces asks once per step; an error or a cancellation gives back all."""
+def test_room_is_given_back_on_every_way_out() -> None:
+    """By an error, by a cancellation, and in part."""
 
     async def scenario() -> None:
-        room = Room(10 * STEP_BYTES)
+        room = Room(1000)
 
         async def failing() -> None:
             async with room.hold() as held:
                 await held.reach(10)
-                assert held.bytes == STEP_BYTES
-                await held.reach(STEP_BYTES + 1, most=STEP_BYTES + 500)
-                assert held.bytes == STEP_BYTES + 500
+                await held.reach(500)
+                assert room.share.held_bytes == held.bytes == 500
                 raise RuntimeError
 
         with pytest.raises(RuntimeError):
@@ -103,7 +102,7 @@ def test_room_is_taken_in_steps_and_given_back_on_every_way_out() -> None:
 
         async def greedy() -> None:
             async with room.hold() as held:
-                await held.reach(10 * STEP_BYTES)
+                await held.reach(1000)
 
         async with room.hold() as first:
             await first.reach(1)
@@ -124,12 +123,12 @@ def test_small_holders_never_wait() -> None:
     """What is free is not counted, so text goes by a queue of images."""
 
     async def scenario() -> None:
-        room = Room(STEP_BYTES)
+        room = Room(5000)
         async with room.hold() as large, room.hold(free_bytes=1000) as small:
-            await large.reach(STEP_BYTES)
+            await large.reach(5000)
             await small.reach(1000)
             assert small.bytes == 0
             with pytest.raises(TooLarge, match=r"access\.memory_mb"):
-                await small.reach(STEP_BYTES + 1)
+                await small.reach(5001)
 
     asyncio.run(scenario())
