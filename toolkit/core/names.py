@@ -223,7 +223,10 @@ IMAGE_DOWNLOADS = Metric(
     ("state",),
 )
 IMAGE_DOWNLOAD_BYTES = Metric(
-    "toolkit_image_download_bytes_total", "counter", "bytes", "Bytes of images read from URLs, of refused ones too."
+    "toolkit_image_download_bytes_total",
+    "counter",
+    "bytes",
+    "Bytes of images read from URLs, of refused ones too.",
 )
 IMAGE_HOST_BREAKERS = Metric(
     "toolkit_image_host_breakers_total",
@@ -258,6 +261,44 @@ JOURNAL_DROPPED = Metric(
     "counter",
     "records",
     "Records not written because the disk failed or the queue was full.",
+)
+STORAGE_UPLOADS = Metric(
+    "toolkit_storage_uploads_total",
+    "counter",
+    "objects",
+    "Attempts to store an image or a result: uploaded, exists (the image was there), failed (it is tried again).",
+    ("kind", "result"),
+)
+STORAGE_UPLOAD_BYTES = Metric(
+    "toolkit_storage_upload_bytes_total", "counter", "bytes", "Bytes of uploaded objects.", ("kind",)
+)
+STORAGE_UPLOAD_SECONDS = Metric(
+    "toolkit_storage_upload_seconds",
+    "histogram",
+    "seconds",
+    "Start of a successful upload until the object was seen whole in the store.",
+    ("kind",),
+    STAGE_EDGES_S,
+)
+STORAGE_DROPPED = Metric(
+    "toolkit_storage_dropped_total",
+    "counter",
+    "objects",
+    "Images and results that were not stored: spool_full, disk_behind (the spool's disk is slow), disk_failed, expired.",
+    ("kind", "reason"),
+)
+STORAGE_DELETED = Metric(
+    "toolkit_storage_deleted_total", "counter", "objects", "Objects deleted by their retention.", ("kind",)
+)
+STORAGE_UP = Metric("toolkit_storage_up", "gauge", "bool", "1 while the last request to the store succeeded.")
+STORAGE_SPOOL_BYTES = Metric(
+    "toolkit_storage_spool_bytes", "gauge", "bytes", "Accepted and not yet in the store."
+)
+STORAGE_SPOOL_ENTRIES = Metric(
+    "toolkit_storage_spool_entries", "gauge", "objects", "Accepted and not yet in the store."
+)
+STORAGE_SPOOL_AGE = Metric(
+    "toolkit_storage_spool_oldest_seconds", "gauge", "seconds", "Age of the oldest entry in the spool."
 )
 BUILD_INFO = Metric(
     "toolkit_build_info", "gauge", "info", "Constant 1; the version is a label.", ("version",)
