@@ -78,6 +78,8 @@ class Status:
         telemetry.gauge(names.BODY_WAITING, self._bodies.share.waiting)
         telemetry.gauge(names.IMAGE_CACHE_BYTES, self._access.held_bytes, tier=TIER)
         telemetry.gauge(names.IMAGE_CACHE_ENTRIES, self._access.held_images, tier=TIER)
+        if self._access.shared_up is not None:
+            telemetry.gauge(names.SHARED_CACHE_UP, self._access.shared_up)
         for engine in self._book.engines.values():
             telemetry.gauge(
                 names.ENGINE_UP, self._book.is_up(engine.name), engine=engine.name, role=engine.role

@@ -16,6 +16,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from serving.access.shared.secret import secret_of
 from serving.config import EngineConfig, ModelConfig, ServeConfig
 from serving.engines import attach, commands, tiny_model
 from serving.engines.commands import Host, Launch, reached_at
@@ -64,6 +65,7 @@ def plan(config: ServeConfig, *, dry: bool = False) -> Plan:
     Raises UsageFault and EnvironmentFault, each before anything is started.
     """
     key = Keys.load(config.gateway.api_keys_file).any_key()
+    secret_of(config.access.shared_cache_key_file)  # the gateway's to use, but a mistake is said here
     port = config.gateway.port or free_ports(config.gateway.host, 1)[0]
     if not dry and config.gateway.port:
         refuse_taken(config.gateway.host, port)

@@ -28,11 +28,12 @@ class BreakerRule:
     most_hold_s: float = 60.0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Pass:
-    """Leave for one call; hand it back with what came of the call."""
+    """Leave for one call; hand it back with what came of the call. What is said of it first is what counts."""
 
     era: int
+    spent: bool = False
 
 
 class Breaker:
@@ -70,7 +71,7 @@ class Breaker:
 
     def succeeded(self, held: Pass) -> None:
         """The service answered."""
-        if held.era != self._era:
+        if not self._counts(held):
             return
         if self._probe is not None:
             self._era += 1
@@ -79,7 +80,7 @@ class Breaker:
 
     def failed(self, held: Pass, now: float) -> None:
         """The service did not answer, or not as it should."""
-        if held.era != self._era:
+        if not self._counts(held):
             return
         if self._probe is not None:
             self._open(now, min(2 * self._hold_s, self._rule.most_hold_s))
@@ -90,8 +91,13 @@ class Breaker:
 
     def left(self, held: Pass) -> None:
         """The call was given up by its caller: it says nothing, and another may be the probe."""
-        if held is self._probe:
+        if self._counts(held) and held is self._probe:
             self._probe = None
+
+    def _counts(self, held: Pass) -> bool:
+        counts = held.era == self._era and not held.spent
+        held.spent = True
+        return counts
 
     def _open(self, now: float, hold_s: float) -> None:
         self._era += 1

@@ -25,6 +25,9 @@ from serving.config import AccessConfig
 from toolkit.core import names
 from toolkit.core.clock import Clock
 
+Found = tuple[str, Prepared | None]
+"""What a look-up came to, as the metric tells it, and the image of a hit."""
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
@@ -32,6 +35,8 @@ log = logging.getLogger("toolkit.gateway")
 
 TIER = "shared"
 RULE = BreakerRule(failures=3, hold_s=1.0, most_hold_s=30.0)
+QUEUED_ENTRIES = 2
+"""What may wait to be written, as so many images of the largest size; most are far smaller."""
 FLUSH_S = 0.5
 """How long close() waits for what is still to be written."""
 INLINE_BYTES = 65_536
@@ -68,14 +73,18 @@ class SharedTier:
         self._breaker = Breaker(RULE)
         self._told_down = False
         self._slots = asyncio.Semaphore(CONNECTIONS)
-        self._calls: set[asyncio.Task[bytes]] = set()
+        self._calls: set[asyncio.Task[Found]] = set()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="shared-cache")
-        self._writer = Writer(self._write, self._written)
+        self._writer = Writer(self._write, self._written, QUEUED_ENTRIES * self._most_bytes)
 
     @property
     def state(self) -> State:
-        """Whether the store is asked at all."""
         return self._breaker.state(self._clock.monotonic())
+
+    @property
+    def up(self) -> bool:
+        """Whether the store is asked by whoever comes, and not left alone for its failures."""
+        return self.state is State.CLOSED
 
     @property
     def queued_bytes(self) -> int:
@@ -114,57 +123,53 @@ class SharedTier:
             log.debug("shared image cache: not closed in order")
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    async def _find(self, key: bytes, size_bytes: int) -> tuple[str, Prepared | None]:
+    async def _find(self, key: bytes, size_bytes: int) -> Found:
         held = self._breaker.enter(self._clock.monotonic())
         if held is None:
             return "skipped", None
-        try:
-            value = await self._ask(name_of(key), held)
-        except StoreFault as fault:
-            self._failed(held, str(fault))
-            return "error", None
-        except asyncio.CancelledError:
-            self._breaker.left(held)
-            raise
-        if value is None:
-            return "skipped", None
-        self._answered(held)
-        if not value:
-            return "miss", None
-        self._meter.count(names.SHARED_CACHE_BYTES, len(value), direction="read")
-        try:
-            prepared = await self._off_loop(
-                len(value), unpack, key, value, size_bytes, self._secret, self._grid
-            )
-        except ForeignValue as reason:
-            log.debug("shared image cache: a value was not used: %s", reason)
-            return "foreign", None
-        return "hit", prepared
-
-    async def _ask(self, name: bytes, held: Pass) -> bytes | None:
-        """What is stored there; None where all connections are in use, which says nothing about the store."""
         loop = asyncio.get_running_loop()
         began = loop.time()
         try:
             async with asyncio.timeout(self._limit_s / 2):
                 await self._slots.acquire()
-        except TimeoutError:
+            call = loop.create_task(self._ask(key, size_bytes, held))
+            self._calls.add(call)
+            call.add_done_callback(self._ended)
+            await asyncio.wait([call], timeout=began + self._limit_s - loop.time())
+        except TimeoutError:  # every place is taken: that says nothing about the store
             self._breaker.left(held)
-            return None
-        call = loop.create_task(self._store.get(name, self._most_bytes))
-        self._calls.add(call)
-        call.add_done_callback(self._ended)
-        await asyncio.wait([call], timeout=began + self._limit_s - loop.time())
+            return "skipped", None
+        except asyncio.CancelledError:
+            self._breaker.left(held)
+            raise
         self._meter.observe(names.SHARED_CACHE_LOOKUP, loop.time() - began)
-        if not call.done():
-            raise StoreFault(f"no answer within {self._limit_s * 1000:g} ms")
-        return call.result()
+        if call.done():
+            return call.result()
+        self._failed(held, f"no answer within {self._limit_s * 1000:g} ms")
+        return "error", None
 
-    def _ended(self, call: asyncio.Task[bytes]) -> None:
+    async def _ask(self, key: bytes, size_bytes: int, held: Pass) -> Found:
+        """Bounded by the store; whoever asked may have gone on."""
+        try:
+            value = await self._store.get(name_of(key), self._most_bytes)
+        except StoreFault as fault:
+            self._failed(held, str(fault))
+            return "error", None
+        self._answered(held)
+        if not value:
+            return "miss", None
+        self._meter.count(names.SHARED_CACHE_BYTES, len(value), direction="read")
+        try:
+            return "hit", await self._off_loop(
+                len(value), unpack, key, value, size_bytes, self._secret, self._grid
+            )
+        except ForeignValue as reason:
+            log.debug("shared image cache: a value was not used: %s", reason)
+            return "foreign", None
+
+    def _ended(self, call: asyncio.Task[Found]) -> None:
         self._calls.discard(call)
         self._slots.release()
-        if not call.cancelled():
-            call.exception()  # one that nobody waited for is not news
 
     async def _write(self, key: bytes, prepared: Prepared) -> str:
         """What became of it, for the metric."""

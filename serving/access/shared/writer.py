@@ -6,12 +6,10 @@ from collections.abc import Awaitable, Callable
 
 from serving.access.picture import Prepared
 
-MOST_QUEUED_BYTES = 32_000_000
-"""What waits to be written, counted as the strings that travel; beyond: dropped."""
-
 
 class Writer:
-    """Hands images to `write`, which says what became of each; `written` is told that, or "dropped".
+    """Hands images to `write`, which says what became of each; `written` is told that, or "dropped" for what comes
+    beyond `most_bytes`, counted as the strings that travel.
 
     Runs a task only while there is something to write.
     """
@@ -20,7 +18,7 @@ class Writer:
         self,
         write: Callable[[bytes, Prepared], Awaitable[str]],
         written: Callable[[str], None],
-        most_bytes: int = MOST_QUEUED_BYTES,
+        most_bytes: int,
     ) -> None:
         self._write = write
         self._written = written

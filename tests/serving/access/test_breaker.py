@@ -97,6 +97,18 @@ def test_what_began_before_says_nothing_about_the_probe() -> None:
     assert breaker.state(1) is State.CLOSED
 
 
+def test_what_is_said_of_a_call_first_counts() -> None:
+    """A caller that lost patience has said that it failed; the answer that comes later changes nothing."""
+    breaker = Breaker(RULE)
+    for _ in range(RULE.failures):
+        held = enter(breaker, 0)
+        breaker.failed(held, 0)
+        breaker.succeeded(held)
+        breaker.left(held)
+
+    assert breaker.state(0) is State.OPEN
+
+
 def test_a_probe_whose_caller_leaves_makes_room_for_another() -> None:
     breaker = opened()
 

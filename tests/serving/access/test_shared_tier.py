@@ -10,7 +10,8 @@ import pytest
 
 from serving.access.breaker import State
 from serving.access.shared import tier as tiers
-from serving.access.shared.store import CONNECTIONS, RedisStore
+from serving.access.shared.redis_store import RedisStore
+from serving.access.shared.store import CONNECTIONS
 from serving.access.shared.tier import RULE, SharedTier, name_of
 from serving.config import AccessConfig
 from tests.serving.access.test_shared_entry import GRID, KEY, PICTURE, SOURCE, VALUE
