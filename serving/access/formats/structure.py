@@ -2,7 +2,9 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import IO, Literal, cast
+
+from serving.access.formats.joined import Joined
 
 Format = Literal["JPEG", "PNG", "WEBP", "GIF", "AVIF"]
 
@@ -32,6 +34,10 @@ class Structure:
     def essence(self) -> bytes:
         """A smaller file with the same first picture."""
         return b"".join(self.parts)
+
+    def file(self) -> IO[bytes]:
+        """The essence, without a copy of it."""
+        return cast("IO[bytes]", Joined(self.parts))
 
 
 def most_blocks(data: bytes, usual_bytes: int) -> int:
