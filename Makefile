@@ -47,7 +47,7 @@ engine-test: ## Tests on one shared service with the real engine; killing tests 
 proof-run:
 	@$(PY) -m pytest -m proof $(ARGS)
 
-lock: ## Write requirements/{toolkit,locust,dev}.txt from what .venv holds
+lock: ## Write requirements/{toolkit,fast,locust,dev}.txt from what .venv holds
 	@$(PY) scripts/lock.py
 
 clean: ## Remove caches and build leftovers; environments and runs stay

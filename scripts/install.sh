@@ -49,7 +49,7 @@ if [[ ! -f $engine_lock ]]; then
     say "TOOLKIT_ENGINE=$kind: choose cpu or gpu." >&2
     exit 2
 fi
-toolkit_inputs=(requirements/pip.txt requirements/toolkit.txt requirements/locust.txt requirements/dev.txt pyproject.toml)
+toolkit_inputs=(requirements/pip.txt requirements/toolkit.txt requirements/fast.txt requirements/locust.txt requirements/dev.txt pyproject.toml)
 engine_inputs=(requirements/pip.txt "$engine_lock")
 
 if python=$(scripts/find_python.sh); then scripts/system_packages.sh; else
@@ -62,7 +62,7 @@ if ! is_current .venv "${toolkit_inputs[@]}"; then
     say "Toolkit environment (.venv): installing; about 370 MB, a minute or two."
     rm -f .venv/installed
     make_venv .venv
-    .venv/bin/python -m pip install -qq --no-deps -r requirements/toolkit.txt -r requirements/locust.txt -r requirements/dev.txt
+    .venv/bin/python -m pip install -qq --no-deps -r requirements/toolkit.txt -r requirements/fast.txt -r requirements/locust.txt -r requirements/dev.txt
     .venv/bin/python -m pip install -qq --no-deps -e .
     fingerprint .venv "${toolkit_inputs[@]}" >.venv/installed
     say "Toolkit environment: ready after $(seconds "$began")."

@@ -1,4 +1,4 @@
-"""Write requirements/toolkit.txt, locust.txt and dev.txt: what this environment holds, split by who needs it.
+"""Write requirements/toolkit.txt, fast.txt, locust.txt and dev.txt: what this environment holds, split by who needs it.
 
 `make lock` runs it in .venv, after pyproject.toml was changed and what it names was installed there.
 """
@@ -44,10 +44,12 @@ def pins(names: Iterable[str]) -> str:
 def main() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     runtime = closure(project["project"]["dependencies"])
-    locust = closure(project["project"]["optional-dependencies"]["locust"]) - runtime
-    dev = closure(project["dependency-groups"]["dev"]) - runtime - locust
+    extras = project["project"]["optional-dependencies"]
+    fast, locust = (closure(extras[name]) - runtime for name in ("fast", "locust"))
+    dev = closure(project["dependency-groups"]["dev"]) - runtime - fast - locust
     for name, purpose, names in (
         ("toolkit", "What the toolkit runs with, exactly.", runtime),
+        ("fast", "What decodes and scales images faster, beside toolkit.txt, exactly.", fast),
         ("locust", "What the locust shell needs beside toolkit.txt, exactly.", locust),
         ("dev", "What its tests and checks need beside toolkit.txt and locust.txt, exactly.", dev),
     ):
