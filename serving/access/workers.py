@@ -27,7 +27,7 @@ from serving.access.line import Line
 from serving.access.picture import Prepared, Task, wrap
 from serving.config import AccessConfig
 from toolkit.core.clock import Clock, SystemClock
-from toolkit.core.errors import Busy, TooLarge
+from toolkit.core.errors import Busy, OutOfTime, TooLarge
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -40,6 +40,8 @@ LIGHT_S = 0.05
 _UNSCREENED = frozenset({"WEBP", "AVIF"})
 _CHORE = Cost(memory_bytes=0, cpu_s=0.005)
 _BULK_BYTES = 1_000_000
+_HOPELESS = 2.0
+"""An image that takes so many times what is left is not begun; less may be an estimate that is too high."""
 _HEAVY_NICE = 5
 _HEAVY_BYTES = 64_000_000  # that a heavy worker should find; with less memory there are fewer workers
 
@@ -137,7 +139,8 @@ class DecodePool:
         """The prepared image. `deadline`: instant of the clock's monotonic() by which somebody needs it.
 
         `begin` is called in a worker, when the work can no longer be given up.
-        Raises InvalidRequest (image_invalid), TooLarge (image_too_large, image_too_costly), Busy, LateError.
+        Raises InvalidRequest (image_invalid), TooLarge (image_too_large, image_too_costly), Busy, LateError,
+        OutOfTime(hop="prepare") for what could not be ready.
         """
         header, cost = task.header, task.cost
         limit_s = self.cpu_limit_s(header)
@@ -149,9 +152,11 @@ class DecodePool:
             )
         lane = self.lane_of(header, cost)
         line = self.lines[lane]
-        ahead_s = line.wait_s()
-        if ahead_s > 0 and self._clock.monotonic() + ahead_s + line.takes(cost) > deadline:
+        ahead_s, takes_s, left_s = line.wait_s(), line.takes(cost), deadline - self._clock.monotonic()
+        if ahead_s > 0 and ahead_s + takes_s > left_s:
             raise LateError(ahead_s, deadline)
+        if takes_s > _HOPELESS * left_s:
+            raise OutOfTime(f"preparing it takes about {takes_s:.1f} s; {max(0.0, left_s):.1f} s are left.", hop="prepare")
         work = Work(header, task.target, self._config.handover, limit_s, cost.memory_bytes)
         joined = self._clock.monotonic()
 

@@ -11,8 +11,9 @@ from PIL import Image
 
 from serving.access.fetch import Fetched, Fetcher
 from serving.access.grids import QwenGrid, TextGrid
+from serving.access.picture import Task
 from serving.access.prepare import Access
-from serving.access.workers import DecodePool
+from serving.access.workers import DecodePool, LateError, Made
 from serving.config import AccessConfig
 from tests.serving.access import pictures
 from tests.serving.access.pictures import saved
@@ -224,3 +225,28 @@ def test_bad_images_are_typed_errors(make: Callable[[], bytes]) -> None:
         assert caught.value.status in (400, 413)
 
     run(scenario)
+
+
+def test_who_has_more_time_does_not_give_up_with_who_has_less() -> None:
+    """Both ask for one image at once; it cannot be ready for the hurried one, who is told when to come back."""
+    picture = uri(saved(pictures.photo(), "JPEG"))
+
+    async def scenario(access: Access, fetcher: ScriptedFetcher) -> None:
+        soon_at, later_at = CLOCK.monotonic() + 20, CLOCK.monotonic() + 60
+        make = access._pool.make
+
+        async def late(data: bytes, task: Task, deadline: float, begin: Callable[[], None]) -> Made:
+            if deadline < later_at:
+                raise LateError(7.0, deadline)
+            return await make(data, task, deadline, begin)
+
+        access._pool.make = late  # type: ignore[method-assign]
+        hurried, patient = await asyncio.gather(
+            access.prepare([picture], soon_at), access.prepare([picture], later_at), return_exceptions=True
+        )
+        assert isinstance(hurried, LateError)
+        assert (hurried.status, hurried.retry_after_s) == (429, 7.0)
+        assert not isinstance(patient, BaseException)
+        assert patient.images[0].record.width == 640
+
+    run(scenario, {})
