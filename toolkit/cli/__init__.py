@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from toolkit.cli import bench, config, doctor, peak, request, serve, surge, transfer, version, workload
+from toolkit.cli import bench, config, doctor, peak, plan, request, serve, surge, transfer, version, workload
 from toolkit.cli.console import INTERRUPTED, complain, exit_code
 from toolkit.core.errors import EnvironmentFault, ToolkitError
 
@@ -47,6 +47,7 @@ for command in COMMANDS:
 bench.app.command()(transfer.transfer)
 app.add_typer(bench.app, name="bench")
 app.add_typer(config.app, name="config")
+app.add_typer(plan.app, name="plan")
 app.add_typer(workload.app, name="workload")
 
 
