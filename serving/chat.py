@@ -201,20 +201,25 @@ def compose(request: ChatRequest, prepared: Sequence[str], max_tokens: int, mode
         document["n"] = 1
         seed = document.pop("seed", None)
     if request.images:
-        messages = list(document["messages"])
-        for slot, url in zip(request.images, prepared, strict=True):
-            message = dict(messages[slot.message])
-            parts = list(message["content"])
-            image_url = {
-                key: value for key, value in parts[slot.part]["image_url"].items() if key != "content_hash"
-            }
-            parts[slot.part] = {**parts[slot.part], "image_url": {**image_url, "url": url}}
-            message["content"] = parts
-            messages[slot.message] = message
-        document["messages"] = messages
+        document["messages"] = with_urls(request, prepared)
     dumped = _dump(document)
     assert dumped.endswith(b"}")
     return EngineBody(dumped[:-1], seed)
+
+
+def with_urls(request: ChatRequest, urls: Sequence[str]) -> list[Any]:
+    """The messages with these URLs for the client's, in slot order; what is not an image is shared with the client's document."""
+    messages = list(request.document["messages"])
+    for slot, url in zip(request.images, urls, strict=True):
+        message = dict(messages[slot.message])
+        parts = list(message["content"])
+        image_url = {
+            key: value for key, value in parts[slot.part]["image_url"].items() if key != "content_hash"
+        }
+        parts[slot.part] = {**parts[slot.part], "image_url": {**image_url, "url": url}}
+        message["content"] = parts
+        messages[slot.message] = message
+    return messages
 
 
 class Rendezvous:

@@ -8,6 +8,7 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 
 from serving import store_url
+from serving.storage_config import StorageConfig
 from toolkit.core.config import Section
 from toolkit.core.masked import MaskedUrl
 from toolkit.core.sample import SloClass, WorkloadClass
@@ -139,7 +140,9 @@ class AccessConfig(Section):
         ge=0,
         description="Small images decoded at once, and large ones where memory_mb lets them; 0: one per core.",
     )
-    max_queued_images: int = Field(64, ge=1, description="Images waiting to be prepared, per lane; beyond: 429.")
+    max_queued_images: int = Field(
+        64, ge=1, description="Images waiting to be prepared, per lane; beyond: 429."
+    )
     memory_mb: int = Field(
         768,
         gt=0,
@@ -178,7 +181,17 @@ class AccessConfig(Section):
         50.0, gt=0, le=1000, description="Longest that an image waits for the shared cache."
     )
     shared_cache_max_entry_bytes: int = Field(
-        16 * MB, ge=4096, le=512 * MB, description="Largest prepared image that is shared."
+        8 * MB,
+        ge=4096,
+        le=512 * MB,
+        description="Largest prepared image that is shared. With a shared cache 14 times as much of memory_mb is its own.",
+    )
+    decoder: Literal["auto", "portable", "fast"] = Field(
+        "auto",
+        description=(
+            "What decodes and scales images: fast (the extra of that name: less CPU and memory), portable (Pillow alone),"
+            " or auto: fast where it is installed."
+        ),
     )
     handover: Handover = Field(
         "png",
@@ -234,12 +247,21 @@ class AccessConfig(Section):
                 )
         return tuple(pattern.lower() for pattern in patterns)
 
+    @property
+    def set_aside_bytes(self) -> int:
+        """The part of memory_mb that is for no work: the cache's, and for the shared one four look-ups and its writes."""
+        return self.cache_mb * MB + (14 * self.shared_cache_max_entry_bytes if self.shared_cache_url else 0)
+
     @field_validator("shared_cache_url")
     @classmethod
     def _store_url(cls, url: str) -> str:
         if url and (wrong := store_url.mistake(url)):
             raise ValueError(wrong)
         return url
+
+
+BODY_COPIES = 2
+"""A body is in memory as bytes and as text while it is parsed; later as text, and its images as files."""
 
 
 def _is_network(text: str) -> bool:
@@ -250,14 +272,10 @@ def _is_network(text: str) -> bool:
     return True
 
 
-BODY_COPIES = 2
-"""A body is in memory as bytes and as text while it is parsed; later as text, and its images as files."""
-
-
 def least_memory_mb(access: AccessConfig, max_body_bytes: int) -> int:
     """The smallest access.memory_mb at which one body and one image file of the largest sizes fit."""
     work_bytes = 16 * max(BODY_COPIES * max_body_bytes / 5, access.max_image_bytes)
-    return access.cache_mb - int(-work_bytes // MB)
+    return -int(-(access.set_aside_bytes + work_bytes) // MB)
 
 
 class ScheduleConfig(Section):
@@ -336,6 +354,7 @@ class ServeConfig(Section):
         600.0, gt=0, description="Longest wait for a non-streamed answer after its prefill."
     )
     journal: JournalConfig = JournalConfig()
+    storage: StorageConfig = StorageConfig()
     supervisor: SupervisorConfig = SupervisorConfig()
     runs_dir: Path = Field(Path("runs"), description="Where run folders (logs, journal, reports) are made.")
     cache_dir: Path | None = Field(
@@ -348,7 +367,7 @@ class ServeConfig(Section):
         if self.access.memory_mb < least:
             raise ValueError(
                 f"access.memory_mb = {self.access.memory_mb} is too little for one request of the largest size: set it to"
-                f" {least} or more, or lower gateway.max_body_bytes, access.max_image_bytes or access.cache_mb"
+                f" {least} or more, or lower gateway.max_body_bytes, access.max_image_bytes, access.cache_mb or access.shared_cache_max_entry_bytes"
             )
         return self
 

@@ -22,6 +22,7 @@ from serving.access.fetch import Fetcher
 from serving.access.grid import grid_for
 from serving.access.prepare import Access
 from serving.access.room import Room
+from serving.access.shared.configured import shared_tier
 from serving.access.workers import DecodePool
 from serving.answer import Answerer
 from serving.api import Api
@@ -34,9 +35,11 @@ from serving.keys import Keys
 from serving.lifecycle import Lifecycle, Parts
 from serving.pairs import PairBook
 from serving.protocol import BoundedProtocol
+from serving.result import Result
 from serving.schedule.admit import Admission
 from serving.service import Service
 from serving.status import Status
+from serving.storage.storage import open_storage
 from serving.telemetry import Telemetry
 from serving.trace import JOURNAL
 from toolkit.core import names
@@ -86,7 +89,19 @@ class Gateway:
         )
         self.pool = DecodePool(config.access)
         fetcher = Fetcher(config.access, self.pool, clock, meter=self.telemetry)
-        self.access = Access(config.access, grid, fetcher, self.pool, clock, self.telemetry)
+        shared = shared_tier(config.access, grid, clock, self.telemetry)
+        storage = open_storage(config.storage, run_dir.parent, clock, source, self.telemetry)
+        self.storage = storage
+        self.access = Access(
+            config.access,
+            grid,
+            fetcher,
+            self.pool,
+            clock,
+            self.telemetry,
+            shared,
+            storage.image if storage is not None and config.storage.images else None,
+        )
         bodies = budget_of(config.access).bodies
         reserve = min(bodies // 8, bodies - BODY_COPIES * config.gateway.max_body_bytes)
         self.bodies = Room(bodies, reserve)
@@ -102,6 +117,7 @@ class Gateway:
             self.bodies,
             self.telemetry,
             self.journal,
+            storage,
         )
         parts = Parts(
             config,
@@ -114,6 +130,7 @@ class Gateway:
             self.keys,
             clock,
             self._record,
+            self._keep_result if config.storage.results else None,
         )
         self.lifecycle = Lifecycle(parts)
         self.api = Api(self.lifecycle, self.keys, self.status)
@@ -121,6 +138,17 @@ class Gateway:
     def _record(self, sample: Sample, gaps_s: list[float]) -> None:
         self.telemetry.sample(sample, gaps_s)
         self.journal.append(sample.to_dict())
+
+    def _keep_result(self, result: Result, sample: Sample) -> None:
+        assert self.storage is not None
+        self.storage.result(
+            sample.request_id, sample.arrived_at, result.size, lambda: result.document(sample)
+        )
+
+    async def start(self) -> None:
+        """Begin what needs the event loop. Raises EnvironmentFault."""
+        if self.storage is not None:
+            await self.storage.start()
 
     async def drain(self) -> None:
         """Refuse new requests, let open ones end, cut what is still open after drain_timeout_s."""
@@ -137,6 +165,8 @@ class Gateway:
         await self.client.close()
         await self.access.close()
         self.pool.close()
+        if self.storage is not None:
+            await self.storage.close()
         await asyncio.to_thread(self.journal.close)
 
     async def watch_lag(self) -> None:
@@ -202,6 +232,7 @@ async def serve(service: Service, run_dir: Path) -> None:
         backlog=2048,
     )
     server = Server(config)
+    await gateway.start()
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

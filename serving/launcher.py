@@ -31,6 +31,7 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h
 # The gateway drains, then cuts what is open and flushes its journal.
 GATEWAY_EXTRA_S = 1.5
 GATEWAY_LONGEST_S = 5.0
+UPLOAD_LONGEST_S = 1.5  # of storage.drain_timeout_s: what is left waits in the spool anyway
 ENGINE_ANSWER_S = 10.0
 FIRST_ANSWER_S = 60.0
 
@@ -115,7 +116,11 @@ def engine_member(config: ServeConfig, run_dir: Path, one: Launch) -> Member:
 
 def gateway_member(config: ServeConfig, run_dir: Path, url: str) -> Member:
     """The gateway is ready when an image went through a pair."""
-    grace_s = min(config.gateway.drain_timeout_s + GATEWAY_EXTRA_S, GATEWAY_LONGEST_S)
+    upload_s = config.storage.drain_timeout_s if config.storage.url else 0.0
+    grace_s = min(
+        config.gateway.drain_timeout_s + GATEWAY_EXTRA_S + upload_s,
+        GATEWAY_LONGEST_S + min(upload_s, UPLOAD_LONGEST_S),
+    )
     command = _command(config, run_dir, "gateway", gateway_argv(run_dir), {"PYTHONUNBUFFERED": "1"}, grace_s)
     return Member(command, f"{url}/readyz", config.engine.ready_timeout_s, first_down=True)
 

@@ -21,6 +21,7 @@ from serving.exchange import Exchange
 from serving.guarded import guarded
 from serving.keys import Keys
 from serving.recording import Recording
+from serving.result import Result
 from serving.schedule.admit import Admission
 from toolkit.core.clock import Clock
 from toolkit.core.errors import (
@@ -44,6 +45,7 @@ SLOWEST_TOKENS_PER_S = 2.0
 """A non-streamed answer that comes slower than this after its prefill is taken for stuck."""
 
 OnSample = Callable[[Sample, list[float]], None]
+KeepResult = Callable[[Result, Sample], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,7 @@ class Parts:
     keys: Keys
     clock: Clock
     on_sample: OnSample
+    keep_result: KeepResult | None = None
 
 
 class Lifecycle:
@@ -122,9 +125,11 @@ class Lifecycle:
                         await tell(exchange, error, recording.request_id)
         finally:
             self._tasks.discard(task)
-            parts.on_sample(
-                recording.finish(parts.clock.monotonic(), error, parts.model), recording.progress.gaps_s
-            )
+            sample = recording.finish(parts.clock.monotonic(), error, parts.model)
+            parts.on_sample(sample, recording.progress.gaps_s)
+            answered = recording.progress.first_token_at is not None
+            if parts.keep_result is not None and recording.result is not None and answered:
+                parts.keep_result(recording.result, sample)
 
     async def _seated(self, exchange: Exchange, recording: Recording) -> None:
         parts = self._parts
@@ -226,6 +231,8 @@ class Lifecycle:
             )
         except OutOfTime as error:
             raise chat.out_of_time(error.hop or "prepare", recording.promise.budget_s) from error
+        if self._parts.keep_result is not None:
+            recording.result = Result(request, prepared.digests)
         recording.images = tuple(image.record for image in prepared.images)
         recording.fetched, recording.prepared = prepared.fetched_at, prepared.prepared_at
         return prepared
@@ -269,6 +276,8 @@ class Lifecycle:
             await parts.answerer.stream(body, recording.choices, limits, recording.progress, forward)
         else:
             answer = await parts.answerer.whole(body, recording.choices, limits, recording.progress)
+            if recording.result is not None:
+                recording.result.add(answer)
             length = ("content-length", str(len(answer)))
             async with patience(limits.stall_s):
                 await exchange.send_head(
@@ -311,6 +320,8 @@ class Forwarder:
                 *facts(self._recording),
             ]
             await self._exchange.send_head(200, headers)
+        if self._recording.result is not None:
+            self._recording.result.add(piece)
         async with patience(self._stall_s):
             await self._exchange.send(piece)
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from serving.chat import Promise
 from serving.dispatch import Pair, Progress
+from serving.result import Result
 from toolkit.core.errors import ToolkitError
 from toolkit.core.sample import ImageRecord, ItlSummary, Outcome, Sample, Timeline, WorkloadClass
 
@@ -26,6 +27,7 @@ class Recording:
     text_tokens: int = 0
     image_tokens: int = 0
     images: tuple[ImageRecord, ...] = ()
+    result: Result | None = None  # only where results are stored
     body_read: float | None = None
     fetched: float | None = None
     prepared: float | None = None

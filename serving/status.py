@@ -9,6 +9,7 @@ from serving.health import Prober
 from serving.pairs import PairBook
 from serving.schedule.admit import Admission
 from serving.service import Service
+from serving.storage.storage import Storage
 from serving.telemetry import CONTENT_TYPE, Telemetry
 from toolkit.core import names
 from toolkit.core.journal import Journal
@@ -30,6 +31,7 @@ class Status:
         bodies: Room,
         telemetry: Telemetry,
         journal: Journal,
+        storage: Storage | None = None,
     ) -> None:
         self._service = service
         self._book = book
@@ -40,6 +42,7 @@ class Status:
         self._bodies = bodies
         self._telemetry = telemetry
         self._journal = journal
+        self._storage = storage
         self._dropped_told = 0
         self.stopping = False
 
@@ -87,6 +90,8 @@ class Status:
         for (prefill, decode), state in self._book.pairs.items():
             telemetry.gauge(names.PAIR_READY, self._book.in_rotation(state), prefill=prefill, decode=decode)
             telemetry.gauge(names.PAIR_IN_FLIGHT, state.in_flight, prefill=prefill, decode=decode)
+        if self._storage is not None:
+            self._storage.show()
         dropped = self._journal.dropped
         telemetry.count(names.JOURNAL_DROPPED, dropped - self._dropped_told)
         self._dropped_told = dropped

@@ -22,6 +22,7 @@ from serving.engines import attach, commands, tiny_model
 from serving.engines.commands import Host, Launch, reached_at
 from serving.keys import Keys
 from serving.service import EngineEndpoint, Service
+from serving.storage.target import target
 from toolkit.core.errors import EnvironmentFault, UsageFault
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -65,6 +66,8 @@ def plan(config: ServeConfig, *, dry: bool = False) -> Plan:
     Raises UsageFault and EnvironmentFault, each before anything is started.
     """
     key = Keys.load(config.gateway.api_keys_file).any_key()
+    if not dry and (store := target(config.storage)) is not None:
+        store.open()  # so that a mistake is told before anything is started
     secret_of(config.access.shared_cache_key_file)  # the gateway's to use, but a mistake is said here
     port = config.gateway.port or free_ports(config.gateway.host, 1)[0]
     if not dry and config.gateway.port:

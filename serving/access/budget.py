@@ -24,6 +24,6 @@ class Budget:
 
 
 def budget_of(config: AccessConfig) -> Budget:
-    """The split of access.memory_mb less access.cache_mb."""
-    part = (config.memory_mb - config.cache_mb) * MB // 16
+    """The split of access.memory_mb less what the caches take."""
+    part = (config.memory_mb * MB - config.set_aside_bytes) // 16
     return Budget(bodies=5 * part, downloads=part, light=part, apart=part, heavy=7 * part)

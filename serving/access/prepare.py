@@ -5,7 +5,7 @@ digest of the bytes (docs/decisions/0013-once-is-enough.md).
 """
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -15,6 +15,7 @@ from serving.access.grid import ImageGrid
 from serving.access.meter import Meter, Unmetered
 from serving.access.picture import Prepared, examine
 from serving.access.recipe import recipe
+from serving.access.shared.tier import SharedTier
 from serving.access.single_flight import Begin, SingleFlight
 from serving.access.workers import DecodePool, LateError, Made
 from serving.config import MB, AccessConfig
@@ -28,14 +29,21 @@ since what looks like a bad file may have been a decoder short of memory."""
 
 TIER = "memory"
 
+OnImage = Callable[[bytes, bytes, str], None]
+"""digest, file, format; called on the event loop."""
+
 
 @dataclass(frozen=True, slots=True)
 class PreparedImages:
-    """A request's images in its own order. Instants of the clock's monotonic(): all fetched, all prepared."""
+    """A request's images in its own order. Instants of the clock's monotonic(): all fetched, all prepared.
+
+    digests: SHA-256 of each image's file.
+    """
 
     images: tuple[Prepared, ...]
     fetched_at: float
     prepared_at: float
+    digests: tuple[bytes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +81,7 @@ class _Url:
 
 
 class Access:
-    """The access layer of one gateway. Owns the fetcher and the pool that it is given."""
+    """The access layer of one gateway. Owns the fetcher, the pool and the shared tier that it is given."""
 
     def __init__(
         self,
@@ -83,13 +91,18 @@ class Access:
         pool: DecodePool,
         clock: Clock,
         meter: Meter | None = None,
+        shared: SharedTier | None = None,
+        on_image: OnImage | None = None,
     ) -> None:
+        """on_image gets every accepted image whose bytes are at hand and may outlast the request, each time it comes."""
         self._config = config
         self._grid = grid
         self._fetcher = fetcher
         self._pool = pool
         self._clock = clock
         self._meter = meter or Unmetered()
+        self._shared = shared
+        self._on_image = on_image
         self._recipe = recipe(config, grid)
         self._held: Store[bytes, Prepared | _Refusal] = Store(int(config.cache_mb * MB * (1 - PAGES_SHARE)))
         self._reading: SingleFlight[_Url, _Source] = SingleFlight()
@@ -104,6 +117,11 @@ class Access:
     def held_bytes(self) -> int:
         """Memory that is taken by all that is remembered."""
         return self._held.size_bytes + self._fetcher.remembered_bytes
+
+    @property
+    def shared_up(self) -> bool | None:
+        """Whether the shared tier is in use; None where there is none."""
+        return None if self._shared is None else self._shared.up
 
     async def prepare(self, urls: Sequence[str], deadline: float) -> PreparedImages:
         """Every image, or the first error; then the others are given up. Equal URLs are prepared once.
@@ -135,8 +153,9 @@ class Access:
         done = {place: task.result() for place, task in tasks.items()}
         return PreparedImages(
             images=tuple(done[place][0] for place in first),
-            fetched_at=max(fetched_at for _, fetched_at in done.values()),
+            fetched_at=max(fetched_at for _, fetched_at, _ in done.values()),
             prepared_at=self._clock.monotonic(),
+            digests=tuple(done[place][2] for place in first),
         )
 
     async def close(self) -> None:
@@ -144,9 +163,11 @@ class Access:
         await self._reading.close()
         await self._preparing.close()
         await self._fetcher.close()
+        if self._shared is not None:
+            await self._shared.close()
         self._pool.close()
 
-    async def _one(self, url: str, name: str, deadline: float) -> tuple[Prepared, float]:
+    async def _one(self, url: str, name: str, deadline: float) -> tuple[Prepared, float, bytes]:
         while True:
             try:
                 return await self._attempt(url, name, deadline)
@@ -155,12 +176,14 @@ class Access:
                     raise
                 # Somebody in more of a hurry, whose image it was first, gave it up.
 
-    async def _attempt(self, url: str, name: str, deadline: float) -> tuple[Prepared, float]:
+    async def _attempt(self, url: str, name: str, deadline: float) -> tuple[Prepared, float, bytes]:
         hop = "fetch"
         try:
             async with asyncio.timeout(deadline - self._clock.monotonic()):
-                # Not named here, so that only the work itself holds the file while many wait for it.
-                picture = self._picture(await self._read(url, deadline), deadline)
+                source = await self._read(url, deadline)
+                digest = source.fetched.digest
+                picture = self._picture(source, deadline)
+                del source  # only the work itself holds the file while many wait for it
                 fetched_at = self._clock.monotonic()
                 hop = "prepare"
                 prepared = await picture
@@ -170,7 +193,7 @@ class Access:
             raise
         except ToolkitError as error:
             raise _named(error, name) from error
-        return _of_origin(prepared, "data" if _is_data(url) else "url"), fetched_at
+        return _of_origin(prepared, "data" if _is_data(url) else "url"), fetched_at, digest
 
     async def _read(self, url: str, deadline: float) -> _Source:
         data = _is_data(url)
@@ -202,6 +225,8 @@ class Access:
         held = source.held or self._held.get(key, self._clock.monotonic())
         if held is not None:
             self._meter.count(names.IMAGE_CACHE, tier=TIER, result="hit")
+            if isinstance(held, Prepared):
+                self._accepted(source.fetched, held)
             return _told(held)
         result = "wait" if key in self._preparing else "miss"
         self._meter.count(names.IMAGE_CACHE, tier=TIER, result=result)
@@ -213,9 +238,25 @@ class Access:
         self, key: bytes, fetched: Fetched, deadline: float, begin: Begin
     ) -> Prepared:
         assert fetched.data is not None
+        shared = self._shared
+        prepared = await shared.get(key, len(fetched.data)) if shared is not None else None
+        if prepared is None:
+            prepared = await self._prepare_anew(key, fetched, deadline, begin)
+            if fetched.keep and shared is not None:
+                shared.put(key, prepared)
+        if fetched.keep:
+            self._held.put(key, prepared, len(prepared.data_uri))
+        self._accepted(fetched, prepared)
+        return prepared
+
+    def _accepted(self, fetched: Fetched, prepared: Prepared) -> None:
+        if self._on_image is not None and fetched.keep and fetched.data is not None:
+            self._on_image(fetched.digest, fetched.data, prepared.record.format)
+
+    async def _prepare_anew(self, key: bytes, fetched: Fetched, deadline: float, begin: Begin) -> Prepared:
+        assert fetched.data is not None
         try:
-            task = await self._pool.run_on(
-                len(fetched.data), examine, fetched.data, self._config, self._grid)
+            task = await self._pool.run_on(len(fetched.data), examine, fetched.data, self._config, self._grid)
             made = await self._pool.make(fetched.data, task, deadline, begin)
         except InvalidRequest as error:  # about the bytes and the limits in the recipe, nothing else
             if fetched.keep:
@@ -224,8 +265,6 @@ class Access:
                 self._held.put(key, refusal, len(error.message), ends)
             raise
         self._tell(made)
-        if fetched.keep:
-            self._held.put(key, made.prepared, len(made.prepared.data_uri))
         return made.prepared
 
     def _tell(self, made: Made) -> None:

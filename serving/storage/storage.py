@@ -26,6 +26,7 @@ from serving.storage.threads import Threads
 from serving.storage_config import StorageConfig
 from toolkit.core import names
 from toolkit.core.clock import Clock
+from toolkit.core.errors import EnvironmentFault
 from toolkit.core.names import Metric
 
 log = logging.getLogger("toolkit.storage")
@@ -82,12 +83,15 @@ class Storage:
         return self._backlog.entries
 
     async def start(self) -> None:
-        """Take over what earlier gateways left, look whether the store is there, and begin. Raises OSError of the spool's disk.
+        """Take over what earlier gateways left, look whether the store is there, and begin. Raises EnvironmentFault.
 
         A store that cannot be reached is a warning: answers do not depend on it, and the spool bridges an outage.
         """
-        left = await asyncio.to_thread(self._spool.left)
-        left += await asyncio.to_thread(self._spool.adopt)
+        try:
+            left = await asyncio.to_thread(self._spool.left)
+            left += await asyncio.to_thread(self._spool.adopt)
+        except OSError as error:
+            raise EnvironmentFault(f"{self._spool.folder}: cannot be read ({error.strerror}).") from error
         self._threads = Threads()
         self._threads.run(self._remote.reach, self._reached)
         self._take_over(left)

@@ -64,6 +64,7 @@ async def rig(
         gateway = Gateway(service, tmp_path, SystemClock(), random.Random(5))
         made = Rig(gateway, legs, tmp_path)
         try:
+            await gateway.start()
             if prove:
                 await made.prove()
             yield made
