@@ -32,7 +32,9 @@ def prepare_one(config: AccessConfig, grid: ImageGrid) -> Work:
 
     def work(data: bytes) -> object:
         task = examine(data, config, grid)
-        return wrap(paint(data, task.header, task.target, config.handover), task, config.handover)
+        return wrap(
+            paint(data, task.header, task.target, config.handover, config.decoder), task, config.handover
+        )
 
     return work
 

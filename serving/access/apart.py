@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import asdict, dataclass
 
+from serving.access.decoder import Choice
 from serving.access.header import ImageHeader
 from serving.access.painter import receive, send
 from serving.config import Handover
@@ -40,8 +41,9 @@ class Work:
 class Painter:
     """One process. Used by one thread at a time; close may come from any."""
 
-    def __init__(self, nice: int) -> None:
+    def __init__(self, nice: int, decoder: Choice = "auto") -> None:
         self._nice = nice
+        self._decoder = decoder
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
         self._closed = False
@@ -57,7 +59,8 @@ class Painter:
             return
         ours, theirs = socket.socketpair()
         with theirs:
-            command = [sys.executable, "-m", "serving.access.painter", str(theirs.fileno()), str(self._nice)]
+            told = [str(theirs.fileno()), str(self._nice), self._decoder]
+            command = [sys.executable, "-m", "serving.access.painter", *told]
             self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
         ours.settimeout(_SILENCE_S)
         self._channel = ours

@@ -6,12 +6,11 @@ antialiased bicubic, the filter of the Qwen-VL processors.
 
 from PIL import Image
 
-from serving.access.decoder import Decoder
+from serving.access.decoder import Choice, choose
 from serving.access.formats import walk
 from serving.access.header import SWAPPED, ImageHeader
 from serving.access.pillow import READ_ERRORS
 from serving.access.pixels import Pixels
-from serving.access.portable import Portable
 from serving.access.scale import scaled
 from serving.access.webp import decoded as decoded_webp
 from toolkit.core.errors import InvalidRequest
@@ -35,21 +34,21 @@ _TURNS = {
 
 
 def decode(
-    data: bytes, header: ImageHeader, target: tuple[int, int], decoder: Decoder | None = None
+    data: bytes, header: ImageHeader, target: tuple[int, int], decoder: Choice = "auto"
 ) -> Image.Image:
     """The upright RGB picture of exactly `target` (width, height); `header` is probe's answer for `data`.
 
-    The first frame of an animation; transparency on white; 16-bit grey scaled to 8. `decoder`: Portable where it is
-    None. Raises InvalidRequest(image_invalid) for anything that does not decode to its end: there are no half pictures.
+    The first frame of an animation; transparency on white; 16-bit grey scaled to 8. Raises
+    InvalidRequest(image_invalid) for anything that does not decode to its end: there are no half pictures.
     """
-    decoder = decoder or Portable()
+    means = choose(decoder)
     turned = header.orientation in SWAPPED
     stored = (target[1], target[0]) if turned else target
     try:
         if header.format == "JPEG":
-            picture = decoder.jpeg(data, header, shrink_of(header, target), stored, down_first=turned)
+            picture = means.jpeg(data, header, shrink_of(header, target), stored, down_first=turned)
         else:
-            picture = scaled(_loaded(data, header), stored, decoder, down_first=turned)
+            picture = scaled(_loaded(data, header), stored, means, down_first=turned)
     except READ_ERRORS as error:
         raise InvalidRequest(
             f"the {header.format} image is cut off or damaged.", code="image_invalid"

@@ -1,5 +1,6 @@
 """What decodes JPEGs and scales pictures: Pillow alone, or the libraries of the extra `fast`. Chosen once, at start."""
 
+from functools import cache
 from typing import Literal, Protocol
 
 from PIL import Image
@@ -33,8 +34,9 @@ class Decoder(Resizer, Protocol):
         ...
 
 
+@cache
 def choose(choice: Choice) -> Decoder:
-    """The decoder of this process. auto: fast where its libraries are there and agree with Pillow.
+    """The decoder of this process, which loads its libraries the first time. auto: fast where its libraries are there and agree with Pillow.
 
     Raises EnvironmentFault where `fast` is asked for and cannot be had.
     """

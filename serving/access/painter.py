@@ -1,4 +1,4 @@
-"""Decodes images in a process of its own: `python -m serving.access.painter FD`, at the other end of apart.Painter.
+"""Decodes images in a process of its own: `python -m serving.access.painter FD NICE DECODER`, at the other end of apart.Painter.
 
 Images go here that are large, or whose decoder's work does not show in the header. The kernel ends this process at
 its CPU limit (SIGPROF, in the middle of any C code), refuses it memory beyond its limit, and takes back all of it.
@@ -12,11 +12,12 @@ import struct
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
 from serving.access.decode import decode
+from serving.access.decoder import Choice, choose
 from serving.access.encode import encode
 from serving.access.header import ImageHeader
 from toolkit.core.errors import InvalidRequest
@@ -32,12 +33,14 @@ def main(arguments: list[str]) -> int:
     channel = socket.socket(fileno=int(arguments[0]))
     os.nice(int(arguments[1]))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a Ctrl-C is the gateway's to handle
+    decoder = cast("Choice", arguments[2])
+    choose(decoder)  # its libraries load before an image waits for them
     while True:
         message = receive(channel)
         if message is None:
             return 0
         head, data = message
-        send(channel, *_answer(head, data))
+        send(channel, *_answer(head, data, decoder))
         del message, data
 
 
@@ -70,7 +73,7 @@ def _exactly(channel: socket.socket, size: int) -> bytes | None:
     return bytes(buffer)
 
 
-def _answer(head: dict[str, Any], data: bytes) -> tuple[dict[str, Any], bytes]:
+def _answer(head: dict[str, Any], data: bytes, decoder: Choice) -> tuple[dict[str, Any], bytes]:
     header = ImageHeader(**head["header"])
     started = (
         time.thread_time()
@@ -78,7 +81,7 @@ def _answer(head: dict[str, Any], data: bytes) -> tuple[dict[str, Any], bytes]:
     try:
         _limit_memory(2 * head["memory_bytes"] + _ROOM_BYTES)
         signal.setitimer(signal.ITIMER_PROF, head["cpu_s"])
-        picture = decode(data, header, tuple(head["target"]))
+        picture = decode(data, header, tuple(head["target"]), decoder)
         decoded = time.thread_time()
         file = encode(picture, head["handover"])
     except InvalidRequest as error:

@@ -6,6 +6,7 @@ import pybase64
 
 from serving.access.cost import Cost, cost_of
 from serving.access.decode import decode
+from serving.access.decoder import Choice
 from serving.access.encode import encode
 from serving.access.grid import ImageGrid
 from serving.access.header import ImageHeader
@@ -39,9 +40,11 @@ def examine(data: bytes, limits: AccessConfig, grid: ImageGrid) -> Task:
     return Task(header, target, grid.tokens(*header.size), cost_of(header, target))
 
 
-def paint(data: bytes, header: ImageHeader, target: tuple[int, int], handover: Handover) -> bytes:
+def paint(
+    data: bytes, header: ImageHeader, target: tuple[int, int], handover: Handover, decoder: Choice = "auto"
+) -> bytes:
     """The file that the engine gets. Raises InvalidRequest(image_invalid) where the bytes are no whole picture."""
-    return encode(decode(data, header, target), handover)
+    return encode(decode(data, header, target, decoder), handover)
 
 
 def wrap(file: bytes, task: Task, handover: Handover) -> Prepared:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from PIL import features
 
+from serving.access.decoder import choose
 from serving.access.grid import ImageGrid
 from serving.config import AccessConfig
 
@@ -19,6 +20,7 @@ _WITHOUT = frozenset(
         "allowed_hosts",
         "blocked_hosts",
         "cache_mb",
+        "decoder",  # whichever it comes to is named by itself
         "high_res_pixels",
         "host_failures",
         "max_downloads",
@@ -26,10 +28,10 @@ _WITHOUT = frozenset(
         "max_images",
         "max_queued_images",
         "max_redirects",
+        "only_hosts",
         "decode_cpu_ns_per_pixel",
         "decode_cpu_s",
         "memory_mb",
-        "only_hosts",
         "shared_cache_key_file",
         "shared_cache_max_entry_bytes",
         "shared_cache_timeout_ms",
@@ -46,8 +48,9 @@ def recipe(config: AccessConfig, grid: ImageGrid) -> bytes:
     parts = [
         config.model_dump_json(exclude=set(_WITHOUT)),
         repr(grid),
-        *(f"{name} {version(name)}" for name in ("mm-serving-toolkit", "pillow")),
-        *(f"{name} {features.version(name)}" for name in ("libjpeg_turbo", "webp", "avif")),
+        f"mm-serving-toolkit {version('mm-serving-toolkit')}",
+        *(f"{name} {features.version(name)}" for name in ("webp", "avif")),
+        *choose(config.decoder).libraries,
         *(hashlib.sha256(path.read_bytes()).hexdigest() for path in _sources()),
     ]
     return hashlib.sha256("\n".join(parts).encode()).digest()

@@ -21,6 +21,7 @@ from serving.access.apart import Painted, Painter, Work
 from serving.access.budget import budget_of
 from serving.access.cost import Cost
 from serving.access.decode import decode
+from serving.access.decoder import Choice
 from serving.access.encode import encode
 from serving.access.header import ImageHeader
 from serving.access.line import Line
@@ -90,8 +91,8 @@ class DecodePool:
             for lane, line in self.lines.items()
         }
         self._painters = {
-            "apart": [Painter(0) for _ in range(few)],
-            "heavy": [Painter(_HEAVY_NICE) for _ in range(heavy)],
+            "apart": [Painter(0, config.decoder) for _ in range(few)],
+            "heavy": [Painter(_HEAVY_NICE, config.decoder) for _ in range(heavy)],
         }
         self._idle = {lane: deque(reversed(painters)) for lane, painters in self._painters.items()}
         self._turns: dict[object, asyncio.Future[None]] = {}
@@ -156,14 +157,20 @@ class DecodePool:
         if ahead_s > 0 and ahead_s + takes_s > left_s:
             raise LateError(ahead_s, deadline)
         if takes_s > _HOPELESS * left_s:
-            raise OutOfTime(f"preparing it takes about {takes_s:.1f} s; {max(0.0, left_s):.1f} s are left.", hop="prepare")
+            raise OutOfTime(
+                f"preparing it takes about {takes_s:.1f} s; {max(0.0, left_s):.1f} s are left.", hop="prepare"
+            )
         work = Work(header, task.target, self._config.handover, limit_s, cost.memory_bytes)
         joined = self._clock.monotonic()
 
         def job() -> Made:
             waited_s = self._clock.monotonic() - joined
             begin()
-            painted = _paint_here(data, work) if lane == "light" else self._paint_apart(lane, data, work)
+            painted = (
+                _paint_here(data, work, self._config.decoder)
+                if lane == "light"
+                else self._paint_apart(lane, data, work)
+            )
             prepared = wrap(painted.file, task, work.handover)
             return Made(prepared, lane, waited_s, painted.decode_s, painted.encode_s)
 
@@ -222,10 +229,10 @@ class DecodePool:
                 turn.set_result(None)
 
 
-def _paint_here(data: bytes, work: Work) -> Painted:
+def _paint_here(data: bytes, work: Work, decoder: Choice) -> Painted:
     """In a thread of this process."""
     started = time.thread_time()
-    picture = decode(data, work.header, work.target)
+    picture = decode(data, work.header, work.target, decoder)
     decoded = time.thread_time()
     file = encode(picture, work.handover)
     return Painted(file, decoded - started, time.thread_time() - decoded)

@@ -133,9 +133,9 @@ def test_an_installed_checkout_is_left_alone() -> None:
 
 
 def test_the_same_pins_are_never_in_two_files_with_two_versions() -> None:
-    """toolkit.txt and dev.txt are installed into one environment."""
+    """All but the engine's are installed into one environment."""
     pins: dict[str, str] = {}
-    for name in ("toolkit", "dev"):
+    for name in ("toolkit", "fast", "locust", "dev"):
         for line in (ROOT / "requirements" / f"{name}.txt").read_text().splitlines():
             if not line.startswith("#"):
                 package, _, version = line.partition("==")
