@@ -8,16 +8,17 @@ import asyncio
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from io import BytesIO
 
 import certifi
 import httpx
 from httpx_secure import SSRFProtectionError
 
 from serving.access.breaker import BreakerRule
+from serving.access.budget import budget_of
 from serving.access.connections import Connections
 from serving.access.fetched import Fetched
 from serving.access.guard import BlockedError
+from serving.access.landing import Landing, Place, no_room
 from serving.access.meter import Meter
 from serving.access.pages import Page, Pages, Terms, terms_of
 from serving.access.resolver import Resolver
@@ -27,26 +28,25 @@ from serving.access.turns import Turns
 from serving.config import AccessConfig
 from toolkit.core import names
 from toolkit.core.clock import Clock
-from toolkit.core.errors import Busy, InvalidRequest, TooLarge
+from toolkit.core.errors import Busy, InvalidRequest
 
 _HEADERS = {"Accept": "image/*", "Accept-Encoding": "identity", "User-Agent": "mm-serving-toolkit"}
 _REDIRECTS = frozenset([301, 302, 303, 307, 308])
 _OVERLOADED = 429
 _HOLD_S, _MOST_HOLD_S = 2.0, 60.0
 _FAIR_SHARE = 0.5  # of the time limit: a host that was given less is not to blame for the rest
-_FREE_CRUMBS = 256
-_CRUMB_BYTES = 128  # per piece of a body, on average, from the first _FREE_CRUMBS on
 _DRAINED_BYTES = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A whole answer; asked_at: instant of the clock's monotonic()."""
+    """A whole answer; asked_at: instant of the clock's monotonic(); place: keeps its room in memory."""
 
     data: bytes
     page: str
     terms: Terms
     asked_at: float
+    place: Place
 
 
 class _HostFault(Exception):
@@ -75,6 +75,7 @@ class Downloader:
         self._rules = UrlRules(config)
         self._turns = Turns(config.max_downloads, config.max_downloads_per_host, self._tell)
         self._standing = HostStanding(BreakerRule(config.host_failures, _HOLD_S, _MOST_HOLD_S))
+        self._landing = Landing(budget_of(config).downloads, config.max_image_bytes, meter)
         tls = tls or ssl.create_default_context(cafile=certifi.where())
         self._connections = Connections(self._rules, tls, config.max_downloads, resolve)
 
@@ -125,10 +126,15 @@ class Downloader:
         if not isinstance(leave, Leave):
             raise failing(leave)
         fair = ends - asyncio.get_running_loop().time() >= _FAIR_SHARE * self._config.url_timeout_s
+        place = self._landing.place()
+        found: Fetched | Body | Target | None = None
         try:
             async with asyncio.timeout_at(ends):
-                found = await self._ask(target, held)
+                found = await self._ask(target, held, place)
         except TimeoutError as error:
+            if place.waiting:
+                self._standing.unasked(leave)
+                raise no_room() from error
             if fair:
                 self._blame(leave)
             else:
@@ -145,10 +151,13 @@ class Downloader:
         except BaseException:
             self._standing.unasked(leave)
             raise
+        finally:
+            if not isinstance(found, Body):
+                place.release()
         self._standing.answered(leave)
         return found
 
-    async def _ask(self, target: Target, held: Held) -> Fetched | Body | Target:
+    async def _ask(self, target: Target, held: Held, place: Place) -> Fetched | Body | Target:
         asked_at = self._clock.monotonic()
         page = self._pages.find(target.page, held, asked_at)
         headers = _HEADERS if page is None else {**_HEADERS, "If-None-Match": page.etag}
@@ -156,7 +165,7 @@ class Downloader:
             async with self._connections.of(target) as transport:
                 response = await _sent(transport, target.url, headers)
                 try:
-                    return await self._answer(target, response, page, asked_at)
+                    return await self._answer(target, response, page, asked_at, place)
                 finally:
                     await response.aclose()
         except (BlockedError, SSRFProtectionError) as error:
@@ -165,7 +174,7 @@ class Downloader:
             raise _HostFault("the download failed") from error
 
     async def _answer(
-        self, target: Target, response: httpx.Response, page: Page | None, asked_at: float
+        self, target: Target, response: httpx.Response, page: Page | None, asked_at: float, place: Place
     ) -> Fetched | Body | Target:
         status = response.status_code
         if status == 304 and page is not None:
@@ -185,31 +194,8 @@ class Downloader:
             raise _HostFault(f"the URL answered {status}")
         if status != 200:
             raise failed(f"the URL answered {status}")
-        data = await self._body(response)
-        return Body(data, target.page, terms_of(response.headers), asked_at)
-
-    async def _body(self, response: httpx.Response) -> bytes:
-        limit = self._config.max_image_bytes
-        if response.headers.get("content-encoding", "identity").lower() != "identity":
-            raise failed("the URL answered with a content encoding though none was accepted")
-        announced = response.headers.get("content-length", "")
-        if announced.isdecimal() and int(announced) > limit:
-            raise _too_large(f"the URL announces {announced} bytes; the limit is {limit}")
-        body = BytesIO()  # hands over its own bytes at the end: the file is in memory once
-        pieces = 0
-        try:
-            async for piece in response.aiter_raw():
-                pieces += 1
-                if body.tell() + len(piece) > limit:
-                    raise _too_large(f"the URL sends more than {limit} bytes, the limit")
-                body.write(piece)
-                if pieces > _FREE_CRUMBS + body.tell() / _CRUMB_BYTES:  # each costs the event loop its time
-                    raise failed("the URL sends its image in crumbs")
-        finally:
-            self._meter.count(names.IMAGE_DOWNLOAD_BYTES, body.tell())
-        if not body.tell():
-            raise failed("the URL answered with an empty body")
-        return body.getvalue()
+        data = await self._landing.body(response, place)
+        return Body(data, target.page, terms_of(response.headers), asked_at, place)
 
     def _blame(self, leave: Leave) -> None:
         if self._standing.failed(leave, self._clock.monotonic()):
@@ -264,7 +250,3 @@ def failing(retry_after_s: float) -> InvalidRequest:
 
 def _out_of_turn() -> Busy:
     return Busy("the downloads before it took the time that there was for this one.", retry_after_s=1.0)
-
-
-def _too_large(reason: str) -> TooLarge:
-    return TooLarge(f"{reason}.", code="image_too_large")

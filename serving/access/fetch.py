@@ -103,7 +103,7 @@ class Fetcher:
         inline = len(found.data) <= _INLINE_BYTES
         name = digest(found.data) if inline else await self._pool.run_on(len(found.data), digest, found.data)
         self._pages.keep(found.page, name, found.terms, found.asked_at)
-        return Fetched(found.data, name, found.terms.store, "downloaded")
+        return Fetched(found.data, name, found.terms.store, "downloaded", found.place)
 
     async def _downloader(self) -> "Downloader":
         """Loaded with the first URL, on a thread."""

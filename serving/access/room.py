@@ -57,8 +57,12 @@ class Room:
         try:
             yield held
         finally:
-            self._turns.pop(held, None)
-            self.go_on(self.share.leave(held))
+            self.leave(held)
+
+    def leave(self, held: Held) -> None:
+        """Everything back, for a holder that no `hold` made. Idempotent."""
+        self._turns.pop(held, None)
+        self.go_on(self.share.leave(held))
 
     async def wait(self, held: Held, wanted: int) -> None:
         """Until the holder has `wanted` bytes."""

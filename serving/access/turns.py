@@ -65,8 +65,9 @@ class Turns:
             self._leave(ready, turn)
             if ready in self._lines:
                 self._lines.move_to_end(ready)
-            self._start(ready)
-            turn.set_result(None)
+            if not turn.done():  # cancelled, and its task has yet to hear of it
+                self._start(ready)
+                turn.set_result(None)
         self._told(self.running, self.waiting)
 
     def check(self) -> None:
@@ -85,7 +86,9 @@ class Turns:
         return next((host for host in self._lines if self._running[host] < self._most_per_host), None)
 
     def _leave(self, host: str, turn: asyncio.Future[None]) -> None:
-        line = self._lines[host]
+        line = self._lines.get(host)
+        if line is None or turn not in line:
+            return
         line.remove(turn)
         self.waiting -= 1
         if not line:

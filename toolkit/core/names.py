@@ -228,6 +228,12 @@ IMAGE_DOWNLOAD_BYTES = Metric(
     "bytes",
     "Bytes of images read from URLs, of refused ones too.",
 )
+IMAGE_DOWNLOAD_HELD = Metric(
+    "toolkit_image_download_held_bytes",
+    "gauge",
+    "bytes",
+    "Memory taken by images from URLs that are being downloaded, or wait to be prepared.",
+)
 IMAGE_HOST_BREAKERS = Metric(
     "toolkit_image_host_breakers_total",
     "counter",

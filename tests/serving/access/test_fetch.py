@@ -2,6 +2,8 @@
 
 import asyncio
 import gzip
+import subprocess
+import sys
 from collections.abc import Iterable
 from ipaddress import IPv4Address, IPv6Address, ip_address
 
@@ -207,3 +209,12 @@ def test_total_time_is_bounded() -> None:
         assert caught.value.hop == "fetch"
 
     with_server(lambda _: None, scenario, url_timeout_s=0.05)
+
+
+@pytest.mark.slow
+def test_httpx_is_loaded_with_the_first_url() -> None:
+    """A gateway that is only sent data: URIs starts without it."""
+    code = "import sys, serving.gateway; print([name for name in ('httpx', 'aiodns', 'certifi') if name in sys.modules])"
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert answer.stdout == "[]\n"

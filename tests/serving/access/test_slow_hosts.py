@@ -32,7 +32,7 @@ def test_a_slow_host_takes_its_own_places_only() -> None:
         assert len(refused) == 100 - 16 - 64
         for number in range(20):
             assert await bench.data(f"http://quick.example/{number}") == b"picture"
-        assert bench.tally.gauges == {
+        assert {key: value for key, value in bench.tally.gauges.items() if "held" not in key} == {
             "toolkit_image_downloads running": 16,
             "toolkit_image_downloads waiting": 64,
         }

@@ -106,6 +106,25 @@ def test_who_leaves_the_line_passes_its_turn_on() -> None:
     run(scenario)
 
 
+def test_a_turn_that_comes_with_the_cancellation_goes_to_the_next() -> None:
+    """The task is cancelled, and before it hears of it a place becomes free."""
+
+    async def scenario() -> None:
+        turns = Turns(1, 1)
+        await turns.take("a")
+        waiting = [asyncio.create_task(turns.take("a")) for _ in range(2)]
+        await settle()
+        waiting[0].cancel()
+        turns.give_back("a")
+        await waiting[1]
+        assert (turns.running, turns.waiting) == (1, 0)
+        turns.give_back("a")
+        turns.check()
+        assert (turns.running, turns.waiting) == (0, 0)
+
+    run(scenario)
+
+
 def test_counts_hold_whatever_happens() -> None:
     """Random arrivals, ends and cancellations: bounds kept, changes told, nothing left over."""
 

@@ -5,6 +5,7 @@ to a listener of this test; an address without one refuses. So whatever is diall
 """
 
 import asyncio
+import contextlib
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
@@ -165,18 +166,44 @@ class Bench:
 async def listening(servers: Sequence[Server], tls: ssl.SSLContext | None = None) -> AsyncIterator[None]:
     """The servers, on ports of their own."""
 
-    def told(server: Server) -> Callable[..., None]:
-        return lambda _socket, name, _context: server.names.append(name)
-
     async with AsyncExitStack() as stack:
         for server in servers:
             if tls is not None:
-                tls.sni_callback = told(server)
-            listener = await stack.enter_async_context(
-                await asyncio.start_server(server.serve, "127.0.0.1", ssl=tls)
-            )
-            server.port = listener.sockets[0].getsockname()[1]
+                tls.sni_callback = _told(server)
+            await stack.enter_async_context(_listening(server, tls))
         yield
+
+
+@asynccontextmanager
+async def _listening(server: Server, tls: ssl.SSLContext | None) -> AsyncIterator[None]:
+    """Closes every connection at the end: one that was accepted in the last moment has no task yet that would."""
+    tasks: list[asyncio.Task[None]] = []
+    writers: list[asyncio.StreamWriter] = []
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers.append(writer)
+        tasks.append(asyncio.get_running_loop().create_task(server.serve(reader, writer)))
+
+    async with await asyncio.start_server(accept, "127.0.0.1", ssl=tls) as listener:
+        server.port = listener.sockets[0].getsockname()[1]
+        try:
+            yield
+        finally:
+            listener.close()
+            for _ in range(3):
+                await asyncio.sleep(0)
+            for task in tasks:
+                task.cancel()
+            ends = await asyncio.gather(*tasks, return_exceptions=True)
+            for writer in writers:
+                writer.close()
+                with contextlib.suppress(ConnectionError, ssl.SSLError):
+                    await writer.wait_closed()
+    assert [end for end in ends if isinstance(end, Exception)] == []
+
+
+def _told(server: Server) -> Callable[..., None]:
+    return lambda _socket, name, _context: server.names.append(name)
 
 
 def on_internet(
