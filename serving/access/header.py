@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from serving.access.formats import Format
+from serving.access.formats import Format, Variant
 
 SWAPPED = frozenset([5, 6, 7, 8])
 """Exif orientations whose upright picture has the stored sides swapped."""
@@ -13,7 +13,7 @@ class ImageHeader:
     """An image that keeps every limit.
 
     width, height: pixels as stored; orientation: Exif 1 to 8; mode: Pillow's; progressive, scans (SOS markers) and
-    blocks (of 8x8 coefficients, all components): JPEG only.
+    blocks (of 8x8 coefficients, all components): JPEG only. variant: WebP only.
     """
 
     format: Format
@@ -25,6 +25,7 @@ class ImageHeader:
     size_bytes: int
     scans: int = 0
     blocks: int = 0
+    variant: Variant = ""
 
     @property
     def size(self) -> tuple[int, int]:

@@ -1,7 +1,5 @@
 """What an image is, from its header; everything over a limit is refused here, before any decode."""
 
-from io import BytesIO
-
 from PIL import Image
 
 from serving.access.formats import MalformedError, Structure, walk
@@ -35,6 +33,7 @@ def probe(data: bytes, limits: AccessConfig) -> ImageHeader:
         size_bytes=len(data),
         scans=structure.scans,
         blocks=structure.blocks,
+        variant=structure.variant,
     )
 
 
@@ -58,7 +57,7 @@ def _check(claim: Structure, limits: AccessConfig) -> None:
 def _mode(claim: Structure) -> str:
     """The pixel mode, read by the decoder itself, which must see the same picture as our walk."""
     try:
-        with Image.open(BytesIO(claim.essence()), formats=[claim.format]) as image:
+        with Image.open(claim.file(), formats=[claim.format]) as image:
             if image.size != (claim.width, claim.height):
                 raise _invalid(f"the {claim.format} header contradicts itself about the size")
             return image.mode

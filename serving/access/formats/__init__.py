@@ -10,9 +10,9 @@ import struct
 from collections.abc import Callable
 
 from serving.access.formats import avif, gif, jpeg, png, webp
-from serving.access.formats.structure import Format, MalformedError, Structure
+from serving.access.formats.structure import Format, MalformedError, Structure, Variant
 
-__all__ = ["Format", "MalformedError", "Structure", "walk"]
+__all__ = ["Format", "MalformedError", "Structure", "Variant", "walk"]
 
 _WALKERS: tuple[tuple[int, bytes, Callable[[bytes], Structure]], ...] = (
     (0, b"\xff\xd8\xff", jpeg.walk),

@@ -7,6 +7,7 @@ from typing import IO, Literal, cast
 from serving.access.formats.joined import Joined
 
 Format = Literal["JPEG", "PNG", "WEBP", "GIF", "AVIF"]
+Variant = Literal["", "lossless", "animated"]
 
 
 class MalformedError(ValueError):
@@ -19,7 +20,7 @@ class Structure:
 
     width, height: pixels as stored. orientation: Exif 1 to 8. progressive: a JPEG whose coefficients are held
     whole while decoding. scans: SOS markers of a JPEG; blocks: 8x8 blocks of all its components. parts: slices that
-    joined are the essence.
+    joined are the essence. variant: what makes a WebP costly.
     """
 
     format: Format
@@ -30,6 +31,7 @@ class Structure:
     scans: int = 0
     blocks: int = 0
     parts: Sequence[memoryview | bytes] = field(default=(), repr=False, compare=False)
+    variant: Variant = ""
 
     def essence(self) -> bytes:
         """A smaller file with the same first picture."""

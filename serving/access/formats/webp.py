@@ -3,7 +3,9 @@
 import struct
 
 from serving.access.formats.exif import orientation_of
-from serving.access.formats.structure import MalformedError, Structure, most_blocks
+from serving.access.formats.structure import MalformedError, Structure, Variant, most_blocks
+
+_ANIMATION = 2  # of the flags in VP8X
 
 
 def walk(data: bytes) -> Structure:
@@ -16,15 +18,21 @@ def walk(data: bytes) -> Structure:
     if end > len(data):
         # The size comes first: a header that claims too many pixels is refused for that.
         return Structure("WEBP", width, height, parts=[memoryview(data)])
+    animated = data[12:16] == b"VP8X" and data[20] & _ANIMATION
+    variant: Variant = "animated" if animated else ""
     orientation, position = 1, 12
     for _ in range(most_blocks(data, usual_bytes=1024)):
         if position + 8 > end:
-            return Structure("WEBP", width, height, orientation, parts=[memoryview(data)[:end]])
+            parts = [memoryview(data)[:end]]
+            return Structure("WEBP", width, height, orientation, variant=variant, parts=parts)
         (length,) = struct.unpack_from("<I", data, position + 4)
         body = position + 8
         if body + length > end:
             raise MalformedError("the WebP is cut off")
-        if data[position : position + 4] == b"EXIF":
+        kind = data[position : position + 4]
+        if kind == b"VP8L" and not animated:
+            variant = "lossless"
+        elif kind == b"EXIF":
             orientation = orientation_of(data[body : body + length].removeprefix(b"Exif\0\0"))
         position = body + length + (length & 1)
     raise MalformedError("the WebP has too many chunks")
