@@ -46,7 +46,7 @@ def pack(key: bytes, prepared: Prepared, secret: bytes) -> bytes:
         record.prepared_height,
     )
     names = _name(record.format) + _name(head.removeprefix("data:image/"))
-    body = b"".join((sizes, names, pybase64.b64decode(text)))
+    body = b"".join((sizes, names, pybase64.b64decode(text, validate=True)))
     return b"".join((MAGIC, _seal(key, body, secret), body))
 
 
