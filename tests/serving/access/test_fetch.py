@@ -44,6 +44,22 @@ def test_blocked_urls_reach_nobody() -> None:
 
 
 @pytest.mark.parametrize(
+    "host",
+    [
+        "a..example", ".example", "a_b!.example", "a%2eexample", "x" * 64 + ".example", ".".join(["ab"] * 90), "a*.example",
+        "1.2.3.4%25lo", "[8.8.8.8]", "[::ffff:8.8.8.8]:0", "8.8.8.8:0", "example.com:99999", "example.com:0", "example.com:-80",
+    ],
+)  # fmt: skip
+def test_hosts_that_are_no_names(host: str) -> None:
+    """Nobody is asked about them."""
+
+    async def scenario(fetcher: Fetcher) -> None:
+        assert await code_of(fetcher, f"http://{host}/a.png") == "image_url_blocked"
+
+    without_server(scenario)
+
+
+@pytest.mark.parametrize(
     "addresses", [["127.0.0.1"], ["8.8.8.8", "10.0.0.1"], ["2606:4700::1111", "::1"], ["169.254.169.254"], []]
 )
 def test_name_with_any_private_address_is_blocked(addresses: list[str]) -> None:

@@ -1,10 +1,11 @@
-"""The rules for strangers' URLs, on a little internet where every dial is seen (docs/decisions/0016 has the table)."""
+"""The rules for strangers' URLs, on a little internet where every dial is seen (docs/decisions/0016 has the table of all)."""
 
 import asyncio
 import re
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import pytest
 
@@ -414,3 +415,13 @@ def test_no_cookie_is_kept() -> None:
 
     assert len(internet.at[PUBLIC, 80].requests) == 4
     assert internet.at[PUBLIC, 80].header("cookie") == []
+
+
+def test_every_rule_has_its_test() -> None:
+    """The table on the decision's page names tests that there are."""
+    here = Path(__file__).parent
+    page = here.parents[2] / "docs/decisions/0016-what-a-url-may-reach-and-cost.md"
+    named = re.findall(r"^\| .+ \| `(\w+\.py)::(\w+)` \|$", page.read_text(encoding="utf-8"), re.MULTILINE)
+
+    assert len(named) >= 40
+    assert [(file, test) for file, test in named if f"def {test}(" not in (here / file).read_text()] == []
