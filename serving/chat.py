@@ -12,6 +12,7 @@ from typing import Any
 
 import orjson
 
+from serving.lifted import Lifted, Light, lighten
 from toolkit.core.errors import InvalidRequest, OutOfTime
 from toolkit.core.sample import SloClass
 
@@ -56,11 +57,11 @@ MEDIA_PARTS = frozenset({"video_url", "video", "audio_url", "input_audio", "audi
 
 @dataclass(frozen=True, slots=True)
 class ImageSlot:
-    """Where one image stands: messages[message].content[part]."""
+    """Where one image stands: messages[message].content[part]. A long data URI is left in the body it came in."""
 
     message: int
     part: int
-    url: str
+    url: str | Lifted
 
     @property
     def param(self) -> str:
@@ -69,7 +70,7 @@ class ImageSlot:
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """A parsed request. `document` is the client's JSON object, never changed in place."""
+    """A parsed request. `document` is the client's JSON object, never changed in place; long data URIs are not in it."""
 
     document: dict[str, Any]
     model: str
@@ -95,12 +96,12 @@ def parse(
 
     vocabulary: the model's size, where known; a token id beyond it kills SGLang's scheduler.
     """
-    try:
-        document = orjson.loads(body)
-    except orjson.JSONDecodeError as error:
-        raise InvalidRequest(f"The body is not JSON: {error}.", code="invalid_json") from error
-    if not isinstance(document, dict):
-        raise InvalidRequest("The body must be a JSON object.", code="invalid_json")
+    light = lighten(body)
+    document = _object(light.text)
+    if light.lifted and _strings(document, light.names) != len(light.lifted):
+        light = Light(body, (), ())  # some are not where images are: text, a tool's argument
+        document = _object(body)
+    lifted = dict(zip(light.names, light.lifted, strict=True))
     for name in document.keys() & OWNED_FIELDS:
         raise InvalidRequest(f"{name!r} is set by the gateway; leave it out.", param=name)
     for name in document.keys() & REFUSED_FIELDS.keys():
@@ -110,7 +111,7 @@ def parse(
     for name, (least, most) in BOUNDS.items():
         _whole(document, name, least, most)
     _token_ids(document.get("stop_token_ids"), vocabulary or INT32)
-    text_bytes, images = _read_messages(document.get("messages"))
+    text_bytes, images = _read_messages(document.get("messages"), lifted)
     for tool in ("tools", "functions", "response_format"):
         if document.get(tool):
             text_bytes += len(_dump(document[tool]))
@@ -288,7 +289,31 @@ def _positive(document: Mapping[str, Any], name: str, most: int) -> int | None:
     return value
 
 
-def _read_messages(messages: object) -> tuple[int, tuple[ImageSlot, ...]]:
+def _object(body: bytes | bytearray) -> dict[str, Any]:
+    try:
+        document = orjson.loads(body)
+    except orjson.JSONDecodeError as error:
+        raise InvalidRequest(f"The body is not JSON: {error}.", code="invalid_json") from error
+    if not isinstance(document, dict):
+        raise InvalidRequest("The body must be a JSON object.", code="invalid_json")
+    return document
+
+
+def _strings(document: Mapping[str, Any], names: Collection[str]) -> int:
+    """How many of the names are the URL of an image part."""
+    found = 0
+    messages = document.get("messages")
+    for message in messages if isinstance(messages, list) else ():
+        content = message.get("content") if isinstance(message, dict) else None
+        for part in content if isinstance(content, list) else ():
+            target = part.get("image_url") if isinstance(part, dict) else None
+            found += (
+                isinstance(target, dict) and target.get("url") in names and part.get("type") == "image_url"
+            )
+    return found
+
+
+def _read_messages(messages: object, lifted: Mapping[str, Lifted]) -> tuple[int, tuple[ImageSlot, ...]]:
     if not isinstance(messages, list) or not messages:
         raise InvalidRequest("'messages' must be a list with at least one message.", param="messages")
     text_bytes = 0
@@ -302,7 +327,7 @@ def _read_messages(messages: object) -> tuple[int, tuple[ImageSlot, ...]]:
             text_bytes += len(content.encode("utf-8", "surrogatepass"))
         elif isinstance(content, list):
             for number, part in enumerate(content):
-                text_bytes += _read_part(part, index, number, images)
+                text_bytes += _read_part(part, index, number, images, lifted)
         elif content is not None:
             raise InvalidRequest(
                 f"{where}.content must be a string or a list of parts.", param=f"{where}.content"
@@ -312,7 +337,9 @@ def _read_messages(messages: object) -> tuple[int, tuple[ImageSlot, ...]]:
     return text_bytes, tuple(images)
 
 
-def _read_part(part: object, message: int, number: int, images: list[ImageSlot]) -> int:
+def _read_part(
+    part: object, message: int, number: int, images: list[ImageSlot], lifted: Mapping[str, Lifted]
+) -> int:
     where = f"messages[{message}].content[{number}]"
     if not isinstance(part, dict):
         raise InvalidRequest(f"{where} must be an object with a 'type'.", param=where)
@@ -327,7 +354,8 @@ def _read_part(part: object, message: int, number: int, images: list[ImageSlot])
             raise InvalidRequest(
                 f"{where}.image_url must be an object with a 'url' string.", param=f"{where}.image_url"
             )
-        images.append(ImageSlot(message, number, target["url"]))
+        url = target["url"]
+        images.append(ImageSlot(message, number, lifted.get(url, url)))
         return 0
     if kind in MEDIA_PARTS:
         raise InvalidRequest(

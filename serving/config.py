@@ -261,7 +261,7 @@ class AccessConfig(Section):
 
 
 BODY_COPIES = 2
-"""A body is in memory as bytes and as text while it is parsed; later as text, and its images as files."""
+"""A body is in memory as it came, and so are its images as files, which are three quarters of it."""
 
 
 def _is_network(text: str) -> bool:

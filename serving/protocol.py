@@ -11,7 +11,7 @@ otherwise stop before the body; the request is then answered over HTTP/1.1, as R
 import asyncio
 import re
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import orjson
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -41,7 +41,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self.transport = _Gentle(transport, self._drops_rest)
+        self.transport = cast("asyncio.Transport", _Gentle(transport, self._drops_rest))
         self._await_head()
 
     def connection_lost(self, exc: Exception | None) -> None:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import pybase64
 
 from serving.access.fetched import Fetched, digest
+from serving.lifted import Lifted, as_text, head_of
 from toolkit.core.errors import InvalidRequest, TooLarge
 
 _LONGEST_HEAD = 256
@@ -15,21 +16,22 @@ _PIECE = 1 << 20  # characters, a multiple of four
 class Inline:
     """A data: URI whose head is right. begin: where its base64 starts; size: bytes that it must decode to."""
 
-    uri: str
+    uri: str | Lifted
     begin: int
     size: int
 
 
-def parse(uri: str, most_bytes: int) -> Inline:
+def parse(uri: str | Lifted, most_bytes: int) -> Inline:
     """Reads head and length only. Raises InvalidRequest(image_invalid), TooLarge(image_too_large)."""
-    comma = uri.find(",", 0, _LONGEST_HEAD)
-    media_type, *parameters = uri[5 : max(comma, 5)].split(";")
+    head = head_of(uri, _LONGEST_HEAD)
+    comma = head.find(",")
+    media_type, *parameters = head[5 : max(comma, 5)].split(";")
     if comma < 0 or not parameters or parameters[-1].strip().lower() != "base64":
         raise InvalidRequest("a data: URI must be data:image/...;base64,...", code="image_invalid")
     if not media_type.strip().lower().startswith("image/"):
         raise InvalidRequest("a data: URI must have an image/* media type.", code="image_invalid")
     begin = comma + 1
-    size = (len(uri) - begin) * 3 // 4 - uri[max(begin, len(uri) - 2) :].count("=")
+    size = (len(uri) - begin) * 3 // 4 - as_text(uri[max(begin, len(uri) - 2) :]).count("=")
     if size > most_bytes:
         raise TooLarge(f"the image has {size} bytes; the limit is {most_bytes}.", code="image_too_large")
     return Inline(uri, begin, size)

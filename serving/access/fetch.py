@@ -16,6 +16,7 @@ from serving.access.meter import Meter, Unmetered
 from serving.access.pages import Pages
 from serving.access.workers import DecodePool
 from serving.config import MB, AccessConfig
+from serving.lifted import Lifted
 from toolkit.core import names
 from toolkit.core.clock import Clock, SystemClock
 from toolkit.core.errors import OutOfTime, ToolkitError
@@ -63,7 +64,7 @@ class Fetcher:
         return self._pages.size_bytes
 
     async def fetch(
-        self, url: str, deadline: float | None = None, held: Callable[[bytes], bool] = _nothing
+        self, url: str | Lifted, deadline: float | None = None, held: Callable[[bytes], bool] = _nothing
     ) -> Fetched:
         """The file; `deadline` is an instant of the clock's monotonic().
 
@@ -72,7 +73,7 @@ class Fetcher:
         Raises InvalidRequest (image_url_blocked, image_fetch_failed, image_host_failing, image_invalid),
         TooLarge(image_too_large), OutOfTime(hop="fetch") at the deadline, Busy.
         """
-        if url[:5].lower() == "data:":
+        if isinstance(url, Lifted) or url[:5].lower() == "data:":
             inline = data_uri.parse(url, self._config.max_image_bytes)
             if len(url) <= INLINE_URI:
                 return data_uri.decode(inline)

@@ -19,6 +19,7 @@ from serving.access.shared.tier import SharedTier
 from serving.access.single_flight import Begin, SingleFlight
 from serving.access.workers import DecodePool, LateError, Made
 from serving.config import MB, AccessConfig
+from serving.lifted import Lifted, head_of, samples
 from toolkit.core import names
 from toolkit.core.clock import Clock
 from toolkit.core.errors import InvalidRequest, OutOfTime, ToolkitError
@@ -69,12 +70,11 @@ class _Url:
 
     __slots__ = ("_text",)
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str | Lifted) -> None:
         self._text = text
 
     def __hash__(self) -> int:
-        text, middle = self._text, len(self._text) // 2
-        return hash((len(text), text[:256], text[middle : middle + 256], text[-256:]))
+        return hash(samples(self._text)) if isinstance(self._text, str) else hash(self._text)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Url) and self._text == other._text
@@ -123,7 +123,7 @@ class Access:
         """Whether the shared tier is in use; None where there is none."""
         return None if self._shared is None else self._shared.up
 
-    async def prepare(self, urls: Sequence[str], deadline: float) -> PreparedImages:
+    async def prepare(self, urls: Sequence[str | Lifted], deadline: float) -> PreparedImages:
         """Every image, or the first error; then the others are given up. Equal URLs are prepared once.
 
         `deadline` is an instant of the clock's monotonic(); at it OutOfTime is raised with hop "fetch" or "prepare".
@@ -167,7 +167,7 @@ class Access:
             await self._shared.close()
         self._pool.close()
 
-    async def _one(self, url: str, name: str, deadline: float) -> tuple[Prepared, float, bytes]:
+    async def _one(self, url: str | Lifted, name: str, deadline: float) -> tuple[Prepared, float, bytes]:
         while True:
             try:
                 return await self._attempt(url, name, deadline)
@@ -176,7 +176,7 @@ class Access:
                     raise
                 # Somebody in more of a hurry, whose image it was first, gave it up.
 
-    async def _attempt(self, url: str, name: str, deadline: float) -> tuple[Prepared, float, bytes]:
+    async def _attempt(self, url: str | Lifted, name: str, deadline: float) -> tuple[Prepared, float, bytes]:
         hop = "fetch"
         try:
             async with asyncio.timeout(deadline - self._clock.monotonic()):
@@ -195,7 +195,7 @@ class Access:
             raise _named(error, name) from error
         return _of_origin(prepared, "data" if _is_data(url) else "url"), fetched_at, digest
 
-    async def _read(self, url: str, deadline: float) -> _Source:
+    async def _read(self, url: str | Lifted, deadline: float) -> _Source:
         data = _is_data(url)
         if data and len(url) <= INLINE_URI:
             return _Source(await self._fetcher.fetch(url, deadline))
@@ -206,7 +206,7 @@ class Access:
             self._meter.count(names.IMAGE_URLS, result="joined" if shared else source.fetched.read)
         return source
 
-    async def _read_shared(self, url: str) -> _Source:
+    async def _read_shared(self, url: str | Lifted) -> _Source:
         """Bounded by the URL limit alone: each who waits has a deadline of its own."""
         found: list[Prepared | _Refusal] = []
 
@@ -274,8 +274,8 @@ class Access:
         self._meter.observe(names.IMAGE_CPU, made.encode_s, step="encode", format=record.format)
 
 
-def _is_data(url: str) -> bool:
-    return url[:5].lower() == "data:"
+def _is_data(url: str | Lifted) -> bool:
+    return head_of(url, 5).lower() == "data:"
 
 
 def _of_origin(prepared: Prepared, origin: Literal["data", "url"]) -> Prepared:
@@ -292,7 +292,7 @@ async def _told(held: Prepared | _Refusal) -> Prepared:
     return held
 
 
-def _first_places(urls: Sequence[str]) -> list[int]:
+def _first_places(urls: Sequence[str | Lifted]) -> list[int]:
     """For each URL the place of its first equal. Compared, not hashed: hashing megabytes would hold up the loop."""
     return [next(place for place, other in enumerate(urls) if other == url) for url in urls]
 
