@@ -41,6 +41,7 @@ class RedisStore:
             socket_timeout=CALL_S,
             socket_connect_timeout=CALL_S,
             retry=Retry(NoBackoff(), 0),
+            driver_info=None,  # else each connection reads the installed packages' metadata, on the loop
             **where,
         )
         self._redis = Redis.from_pool(pool)

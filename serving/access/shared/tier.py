@@ -128,7 +128,7 @@ class SharedTier:
         if held is None:
             return "skipped", None
         loop = asyncio.get_running_loop()
-        began = loop.time()
+        began, seen = loop.time(), self._clock.monotonic()  # uvloop's own clock counts milliseconds
         try:
             async with asyncio.timeout(self._limit_s / 2):
                 await self._slots.acquire()
@@ -142,7 +142,7 @@ class SharedTier:
         except asyncio.CancelledError:
             self._breaker.left(held)
             raise
-        self._meter.observe(names.SHARED_CACHE_LOOKUP, loop.time() - began)
+        self._meter.observe(names.SHARED_CACHE_LOOKUP, self._clock.monotonic() - seen)
         if call.done():
             return call.result()
         self._failed(held, f"no answer within {self._limit_s * 1000:g} ms")
