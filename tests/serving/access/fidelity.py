@@ -4,17 +4,14 @@ import json
 import subprocess
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from io import BytesIO
-from math import ceil
 from pathlib import Path
 
 import pybase64
-from PIL import Image
 
-from serving.access.decode import MARGIN, decode
+from serving.access.decode import decode, shrink_of
+from serving.access.decoder import Choice, choose
 from serving.access.encode import encode
 from serving.access.grids import QwenGrid
-from serving.access.header import ImageHeader
 from serving.access.probe import probe
 from serving.config import AccessConfig, Handover
 from tests.serving.access import pictures
@@ -25,15 +22,16 @@ SCRIPT = Path(__file__).with_name("engine_pixels.py")
 TINY, WIDE = 200_704, 1_003_520
 """max_pixels: the tiny model's, and that of the Qwen-VL image processor by default."""
 
-Decoder = Callable[[bytes, ImageHeader, tuple[int, int]], Image.Image]
-DECODERS: Mapping[str, Decoder] = {"portable": decode}
+DECODERS: tuple[Choice, ...] = ("portable", "fast") if choose("auto").name == "fast" else ("portable",)
+"""Those whose libraries are here."""
 
 
 @dataclass(frozen=True)
 class Row:
     """One picture on its way. scale: the DCT scale's denominator, 1 where none is used; psnr: dB, inf: no difference.
 
-    most: largest difference of any channel, levels; above: share of values further than one level off. grids: the processor's of the original, and of what it got.
+    most: largest difference of any channel, levels; above: share of values further than one level off. grids: the
+    processor's of the original, and of what it got.
     """
 
     case: str
@@ -88,15 +86,16 @@ def measure(
         header = probe(data, AccessConfig())
         for most in sizes:
             target = QwenGrid("qwen", 28, 56 * 56, most).target_size(*header.size)
+            shrink = shrink_of(header, target) if header.format == "JPEG" else 1
             handed = []
-            for decoder, run in DECODERS.items():
-                picture = run(data, header, target)
+            for decoder in DECODERS:
+                picture = decode(data, header, target, decoder)
                 for handover in handovers:
                     file = work / f"{number}-{most}-{decoder}.{handover}"
                     text = pybase64.b64encode_as_string(encode(picture, handover))
                     file.write_text(f"data:image/{handover};base64,{text}")
                     handed.append(str(file))
-                    rows.append((case, most, decoder, handover, scale(data, target)))
+                    rows.append((case, most, decoder, handover, shrink))
             asked.append({"original": str(original), "max_pixels": most, "handed": handed})
     run = subprocess.run(
         [python, str(SCRIPT), str(ROOT / "serving" / "engines" / "cpu_host")],
@@ -111,12 +110,3 @@ def measure(
         Row(*row, float("inf") if a["psnr"] is None else a["psnr"], a["most"], a["above"], tuple(a["grid"]))
         for row, a in zip(rows, answers, strict=True)
     ]
-
-
-def scale(data: bytes, target: tuple[int, int]) -> int:
-    """The denominator of the DCT scale that a target calls for."""
-    with Image.open(BytesIO(data)) as image:
-        width = image.width
-        if image.format == "JPEG":
-            image.draft(None, (ceil(MARGIN * target[0]), ceil(MARGIN * target[1])))
-        return round(width / image.width)

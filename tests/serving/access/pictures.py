@@ -72,6 +72,22 @@ def png(width: int, height: int, depth: int, colour: int, rows: bytes, *extra: b
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + body + chunk(b"IEND", b"")
 
 
+def interlaced_png(width: int, height: int, colour: tuple[int, int, int]) -> bytes:
+    """One colour in Adam7's seven passes."""
+    starts_and_steps = ((0, 0, 8, 8), (4, 0, 8, 8), (0, 4, 4, 8), (2, 0, 4, 4), (0, 2, 2, 4), (1, 0, 2, 2), (0, 1, 1, 2))  # fmt: skip
+    rows = b""
+    for left, top, right, down in starts_and_steps:
+        wide, high = len(range(left, width, right)), len(range(top, height, down))
+        rows += (b"\0" + bytes(colour) * wide) * high
+    head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 1)
+    return (
+        b"\x89PNG\r\n\x1a\n"
+        + chunk(b"IHDR", head)
+        + chunk(b"IDAT", zlib.compress(rows))
+        + chunk(b"IEND", b"")
+    )
+
+
 def png_bomb(side: int = 13_000) -> bytes:
     """Black, side x side RGB, in about 500 kB."""
     packer = zlib.compressobj(1)

@@ -2,18 +2,21 @@
 
 import struct
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import pytest
 from PIL import Image, ImageOps
 
 from serving.access.decode import decode
+from serving.access.decoder import Choice
 from serving.access.encode import encode
 from serving.access.page import PAGE, REFUSED, TAKEN, Case, images_page
 from serving.access.probe import probe
 from serving.config import AccessConfig
 from tests.serving.access import pictures
-from tests.serving.access.avif_files import FRAME, Item, avif, sequence
+from tests.serving.access.avif_files import DEEP, FRAME, Item, avif, sequence
+from tests.serving.access.fidelity import DECODERS
 from tests.serving.access.pictures import saved
 from toolkit.core.errors import ToolkitError
 
@@ -52,14 +55,44 @@ def ycck() -> bytes:
     return data[:at] + b"\2" + data[at + 1 :]
 
 
+def small_frames() -> list[tuple[bytes, object]]:
+    """An 8x8 frame in blue at (12, 4) of a canvas of 32x16; the bare part is red, or clear."""
+    frame = Image.new("P", (8, 8), 1)
+    frame.putpalette([*RED, *BLUE])
+    trials: list[tuple[bytes, object]] = []
+    for options, colour in (({}, RED), ({"transparency": 0}, WHITE)):
+        data = bytearray(saved(frame, "GIF", optimize=False, **options))
+        data[6:10] = struct.pack("<HH", 32, 16)
+        at = data.index(b"\x2c\0\0\0\0")
+        data[at + 1 : at + 5] = struct.pack("<HH", 12, 4)
+        wanted = Image.new("RGB", (32, 16), colour)
+        wanted.paste(BLUE, (12, 4, 20, 12))
+        trials.append((bytes(data), wanted))
+    return trials
+
+
 SHOWN: dict[str, Callable[[], list[tuple[bytes, object]]]] = {
     "JPEG: baseline or progressive": lambda: [
-        (saved(FLAT, "JPEG", progressive=way, **BEST["JPEG"]), BLUE) for way in (False, True)
+        *((saved(FLAT, "JPEG", progressive=way, **BEST["JPEG"]), BLUE) for way in (False, True)),
+        (saved(FLAT, "JPEG", quality=95, keep_rgb=True), BLUE),
+        (saved(FLAT, "JPEG", quality=95, subsampling="4:2:0"), BLUE),
     ],
-    "PNG": lambda: [(saved(FLAT, "PNG"), BLUE)],
+    "several JPEGs in one file (MPO)": lambda: [
+        (saved(FLAT, "MPO", save_all=True, append_images=[Image.new("RGB", FLAT.size, RED)], quality=95), BLUE)
+    ],
+    "PNG: interlaced or not": lambda: [
+        (saved(FLAT, "PNG"), BLUE), (pictures.interlaced_png(32, 16, BLUE), BLUE), (pictures.interlaced_png(33, 17, BLUE), BLUE)
+    ],
     "WebP: lossy, lossless": lambda: [(saved(FLAT, "WEBP", lossless=way), BLUE) for way in (False, True)],
-    "GIF": lambda: [(saved(FLAT, "GIF"), BLUE)],
+    "GIF": lambda: [(saved(FLAT, "GIF", interlace=way), BLUE) for way in (0, 1)],
+    "GIF whose first frame is smaller than its canvas": small_frames,
     "AVIF: one frame": lambda: [(saved(FLAT, "AVIF", **BEST["AVIF"]), BLUE)],
+    "AVIF of 10 or 12 bits": lambda: [
+        (DEEP["RGB, 10 bits"], (64, 128, 191)),
+        (DEEP["RGB, 12 bits"], (64, 128, 191)),
+        (DEEP["grey, 10 bits"], (127, 127, 127)),
+        (DEEP["clear, 12 bits"], WHITE),
+    ],
     "animated GIF, PNG, WebP or AVIF": lambda: [
         (saved(FLAT, kind, save_all=True, append_images=[Image.new("RGB", FLAT.size, RED)], **BEST[kind]), BLUE)
         for kind in KINDS[1:]
@@ -71,12 +104,15 @@ SHOWN: dict[str, Callable[[], list[tuple[bytes, object]]]] = {
     "transparency, colour keys": lambda: [
         (saved(Image.new("RGBA", (16, 16), (*RED, 0)), "PNG"), WHITE),
         (saved(Image.new("RGBA", (16, 16), (*RED, 0)), "WEBP", lossless=True, exact=True), WHITE),
+        (saved(Image.new("RGBA", (16, 16), (*RED, 0)), "WEBP"), WHITE),
         (saved(Image.new("RGBA", (16, 16), (*RED, 0)), "AVIF"), WHITE),
         (saved(Image.new("RGB", (16, 16), RED), "PNG", transparency=RED), WHITE),
         (saved(Image.new("P", (16, 16), 1), "GIF", transparency=1), WHITE),
     ],
-    "16-bit grey, 16-bit RGB": lambda: [
+    "16-bit grey or RGB, with or without alpha": lambda: [
         (grey16(), (128, 128, 128)),
+        (pictures.png(2, 2, 16, 4, (b"\0" + b"\x80\x00\xff\xff" * 2) * 2), (128, 128, 128)),
+        (pictures.png(2, 2, 16, 6, (b"\0" + b"\x40\x00\x80\x00\xc0\x00\0\0" * 2) * 2), WHITE),
         (pictures.png(2, 2, 16, 2, (b"\0" + b"\x40\x00\x80\x00\xc0\x00" * 2) * 2), (64, 128, 192)),
     ],
     "1-bit, palette and grey": lambda: [
@@ -89,8 +125,10 @@ SHOWN: dict[str, Callable[[], list[tuple[bytes, object]]]] = {
         (saved(Image.new("CMYK", (16, 16), (0, 255, 255, 0)), "JPEG", quality=95), RED),
         (ycck(), pictures.plainly(ycck())),
     ],
-    "ICC profile": lambda: [
-        (saved(FLAT, kind, icc_profile=bytes(500), **BEST[kind]), BLUE) for kind in KINDS if kind != "GIF"
+    "ICC profile, a PNG's gamma": lambda: [
+        *((saved(FLAT, kind, icc_profile=bytes(500), **BEST[kind]), BLUE) for kind in KINDS if kind != "GIF"),
+        (saved(Image.new("CMYK", (16, 16), (0, 255, 255, 0)), "JPEG", quality=95, icc_profile=bytes(500)), RED),
+        (pictures.png(2, 2, 8, 2, (b"\0" + bytes(BLUE) * 2) * 2, pictures.chunk(b"gAMA", struct.pack(">I", 100_000))), BLUE),
     ],
     "metadata and bytes after the picture": lambda: [
         (saved(FLAT, kind, **BEST[kind]) + TRAIL, BLUE) for kind in KINDS if kind != "AVIF"
@@ -99,8 +137,9 @@ SHOWN: dict[str, Callable[[], list[tuple[bytes, object]]]] = {
 }  # fmt: skip
 
 
-def halves(end: bytes = b"") -> list[bytes]:
-    return [data[: len(data) // 2] + end for data in (saved(pictures.photo(), kind) for kind in KINDS)]
+@cache
+def halves() -> list[bytes]:
+    return [data[: len(data) // 2] for data in (saved(pictures.photo(), kind) for kind in KINDS)]
 
 
 def forged_ends() -> list[bytes]:
@@ -119,6 +158,12 @@ def odd_coding(marker: int) -> bytes:
     data = saved(FLAT, "JPEG")
     at = data.index(b"\xff\xc0")
     return data[: at + 1] + bytes([marker]) + data[at + 2 :]
+
+
+def twelve_bits() -> bytes:
+    data = bytearray(saved(FLAT, "JPEG"))
+    data[data.index(b"\xff\xc0") + 4] = 12
+    return bytes(data)
 
 
 REFUSALS: dict[str, Callable[[], list[bytes]]] = {
@@ -156,7 +201,9 @@ REFUSALS: dict[str, Callable[[], list[bytes]]] = {
         for kind, at in (("PNG", 50_000), ("GIF", 10), ("WEBP", 20), ("JPEG", 160), ("AVIF", 120))
         for data in [saved(pictures.photo(), kind)]
     ],
-    "JPEG with arithmetic or lossless coding": lambda: [odd_coding(n) for n in (0xC3, 0xC9, 0xCA, 0xCB)],
+    "JPEG with arithmetic or lossless coding, or of 12 bits": lambda: [
+        *(odd_coding(n) for n in (0xC3, 0xC9, 0xCA, 0xCB)), twelve_bits(),
+    ],
     "EPS, SVG, PDF or PSD": lambda: [
         saved(FLAT, "EPS"), saved(FLAT, "PDF"), b'<svg xmlns="http://www.w3.org/2000/svg"/>', b"8BPS\0\1" + bytes(60),
     ],
@@ -181,12 +228,13 @@ def test_every_row_is_tried() -> None:
     assert [case.name for case in REFUSED] == list(REFUSALS)
 
 
+@pytest.mark.parametrize("decoder", DECODERS)
 @pytest.mark.parametrize("case", TAKEN, ids=lambda case: case.name)
-def test_taken(case: Case) -> None:
+def test_taken(case: Case, decoder: Choice) -> None:
     """The picture that is handed on is the one that a viewer shows, and carries nothing else."""
     for data, expected in SHOWN[case.name]():
         header = probe(data, LIMITS)
-        picture = decode(data, header, header.size)
+        picture = decode(data, header, header.size, decoder)
         wanted = expected if isinstance(expected, Image.Image) else Image.new("RGB", header.size, expected)
 
         assert (picture.mode, picture.size) == ("RGB", wanted.size)
@@ -196,10 +244,11 @@ def test_taken(case: Case) -> None:
         assert TRAIL[:10] not in encode(picture, "png")
 
 
+@pytest.mark.parametrize("decoder", DECODERS)
 @pytest.mark.parametrize("case", REFUSED, ids=lambda case: case.name)
-def test_refused(case: Case) -> None:
+def test_refused(case: Case, decoder: Choice) -> None:
     """With exactly the code that the page gives, by header or decoder."""
     for number, data in enumerate(REFUSALS[case.name]()):
         with pytest.raises(ToolkitError) as caught:
-            decode(data, probe(data, LIMITS), (28, 28))
+            decode(data, probe(data, LIMITS), (28, 28), decoder)
         assert caught.value.code.code == case.code, (number, caught.value.message)
