@@ -14,7 +14,8 @@ from itertools import islice
 import numpy as np
 
 from serving.access.grid import ImageGrid
-from serving.access.picture import examine, paint, wrap
+from serving.access.paint import paint
+from serving.access.picture import examine, wrap
 from serving.config import AccessConfig
 from serving.plan_cpu import ImageCost
 from toolkit.core.slo import percentile
@@ -33,7 +34,7 @@ def prepare_one(config: AccessConfig, grid: ImageGrid) -> Work:
     def work(data: bytes) -> object:
         task = examine(data, config, grid)
         return wrap(
-            paint(data, task.header, task.target, config.handover, config.decoder), task, config.handover
+            paint(data, task.header, task.target, config.handover, config.decoder).file, task, config.handover
         )
 
     return work

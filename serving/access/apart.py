@@ -9,6 +9,7 @@ from dataclasses import asdict, dataclass
 
 from serving.access.decoder import Choice
 from serving.access.header import ImageHeader
+from serving.access.paint import Painted
 from serving.access.painter import receive, send
 from serving.config import Handover
 from toolkit.core.errors import InvalidRequest, TooLarge, ToolkitError
@@ -16,15 +17,6 @@ from toolkit.core.errors import InvalidRequest, TooLarge, ToolkitError
 _CRASHES = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL})
 _SILENCE_S = 120.0
 """Longest wait for an answer; the CPU limit ends a busy process long before, this one a stopped one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Painted:
-    """A prepared picture as a file, and the CPU time that it took, seconds: decode (with resize), encode."""
-
-    file: bytes
-    decode_s: float
-    encode_s: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,16 +10,14 @@ import signal
 import socket
 import struct
 import sys
-import time
 from pathlib import Path
 from typing import Any, cast
 
 import orjson
 
-from serving.access.decode import decode
 from serving.access.decoder import Choice, choose
-from serving.access.encode import encode
 from serving.access.header import ImageHeader
+from serving.access.paint import paint
 from toolkit.core.errors import InvalidRequest
 
 LENGTHS = struct.Struct("!II")
@@ -62,28 +60,22 @@ def receive(channel: socket.socket) -> tuple[dict[str, Any], bytes] | None:
 
 
 def _exactly(channel: socket.socket, size: int) -> bytes | None:
-    buffer = bytearray(size)
-    view, filled = memoryview(buffer), 0
-    while filled < size:
-        count = channel.recv_into(view[filled:])
-        if count == 0:
+    pieces, missing = [], size
+    while missing:
+        piece = channel.recv(missing, socket.MSG_WAITALL)  # as a rule all of it, without a copy
+        if not piece:
             return None
-        filled += count
-    view.release()
-    return bytes(buffer)
+        pieces.append(piece)
+        missing -= len(piece)
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def _answer(head: dict[str, Any], data: bytes, decoder: Choice) -> tuple[dict[str, Any], bytes]:
     header = ImageHeader(**head["header"])
-    started = (
-        time.thread_time()
-    )  # an armed ITIMER_PROF makes the process's clock as coarse as the kernel's ticks
     try:
         _limit_memory(2 * head["memory_bytes"] + _ROOM_BYTES)
         signal.setitimer(signal.ITIMER_PROF, head["cpu_s"])
-        picture = decode(data, header, tuple(head["target"]), decoder)
-        decoded = time.thread_time()
-        file = encode(picture, head["handover"])
+        painted = paint(data, header, tuple(head["target"]), head["handover"], decoder)
     except InvalidRequest as error:
         return {"code": error.code.code, "message": error.message}, b""
     except MemoryError:
@@ -91,7 +83,8 @@ def _answer(head: dict[str, Any], data: bytes, decoder: Choice) -> tuple[dict[st
         return {"code": "image_invalid", "message": reason}, b""
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
-    return {"decode_s": decoded - started, "encode_s": time.thread_time() - decoded}, file
+    took = {step: getattr(painted, step) for step in ("decode_s", "resize_s", "encode_s")}
+    return took, painted.file
 
 
 def _limit_memory(growth_bytes: int) -> None:

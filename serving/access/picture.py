@@ -5,9 +5,6 @@ from dataclasses import dataclass
 import pybase64
 
 from serving.access.cost import Cost, cost_of
-from serving.access.decode import decode
-from serving.access.decoder import Choice
-from serving.access.encode import encode
 from serving.access.grid import ImageGrid
 from serving.access.header import ImageHeader
 from serving.access.probe import probe
@@ -38,13 +35,6 @@ def examine(data: bytes, limits: AccessConfig, grid: ImageGrid) -> Task:
     header = probe(data, limits)
     target = grid.target_size(*header.size)
     return Task(header, target, grid.tokens(*header.size), cost_of(header, target))
-
-
-def paint(
-    data: bytes, header: ImageHeader, target: tuple[int, int], handover: Handover, decoder: Choice = "auto"
-) -> bytes:
-    """The file that the engine gets. Raises InvalidRequest(image_invalid) where the bytes are no whole picture."""
-    return encode(decode(data, header, target, decoder), handover)
 
 
 def wrap(file: bytes, task: Task, handover: Handover) -> Prepared:

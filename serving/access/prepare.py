@@ -271,6 +271,7 @@ class Access:
         record = made.prepared.record
         self._meter.observe(names.IMAGE_LINE, made.waited_s, lane=made.lane)
         self._meter.observe(names.IMAGE_CPU, made.decode_s, step="decode", format=record.format)
+        self._meter.observe(names.IMAGE_CPU, made.resize_s, step="resize", format=record.format)
         self._meter.observe(names.IMAGE_CPU, made.encode_s, step="encode", format=record.format)
 
 

@@ -15,6 +15,7 @@ from PIL import Image
 
 from serving.access.opaque import is_plain, opaque
 from serving.access.pixels import Pixels
+from serving.access.steps import resizing
 
 WINDOW_BYTES = 2 << 20
 """Of a window's source rows, at four bytes a pixel."""
@@ -50,12 +51,13 @@ def scaled(
         above = max(0, math.floor(top - reach))
         below = min(source.size[1], math.ceil(bottom + reach))
         image, offset = _rows(source, above, below)
-        if down_first:
-            rows = resizer.down(image, last - first, top - above + offset, bottom - above + offset)
-            rows = resizer.across(rows, width, 0, last - first)
-        else:
-            rows = resizer.across(image, width, offset, offset + below - above)
-            rows = resizer.down(rows, last - first, top - above, bottom - above)
+        with resizing():
+            if down_first:
+                rows = resizer.down(image, last - first, top - above + offset, bottom - above + offset)
+                rows = resizer.across(rows, width, 0, last - first)
+            else:
+                rows = resizer.across(image, width, offset, offset + below - above)
+                rows = resizer.down(rows, last - first, top - above, bottom - above)
         del image  # before the next window takes as much
         if rows.size == size:
             return rows

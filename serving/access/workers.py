@@ -9,7 +9,6 @@ job meets a worker only when one is free, so a waiter that is cancelled simply l
 
 import asyncio
 import os
-import time
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,14 +16,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal, ParamSpec, TypeVar
 
-from serving.access.apart import Painted, Painter, Work
+from serving.access.apart import Painter, Work
 from serving.access.budget import budget_of
 from serving.access.cost import Cost
-from serving.access.decode import decode
-from serving.access.decoder import Choice
-from serving.access.encode import encode
 from serving.access.header import ImageHeader
 from serving.access.line import Line
+from serving.access.paint import Painted, paint
 from serving.access.picture import Prepared, Task, wrap
 from serving.config import AccessConfig
 from toolkit.core.clock import Clock, SystemClock
@@ -49,12 +46,13 @@ _HEAVY_BYTES = 64_000_000  # that a heavy worker should find; with less memory t
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A prepared image and what it took, seconds: in line, and CPU time to decode (with the resize) and to encode."""
+    """A prepared image and what it took, seconds: in line, and the CPU time of each step."""
 
     prepared: Prepared
     lane: Lane
     waited_s: float
     decode_s: float
+    resize_s: float
     encode_s: float
 
 
@@ -167,12 +165,12 @@ class DecodePool:
             waited_s = self._clock.monotonic() - joined
             begin()
             painted = (
-                _paint_here(data, work, self._config.decoder)
+                paint(data, header, work.target, work.handover, self._config.decoder)
                 if lane == "light"
                 else self._paint_apart(lane, data, work)
             )
             prepared = wrap(painted.file, task, work.handover)
-            return Made(prepared, lane, waited_s, painted.decode_s, painted.encode_s)
+            return Made(prepared, lane, waited_s, painted.decode_s, painted.resize_s, painted.encode_s)
 
         return await self._in_line(lane, cost, job)
 
@@ -227,15 +225,6 @@ class DecodePool:
             turn = self._turns.get(key)
             if turn is not None and not turn.done():
                 turn.set_result(None)
-
-
-def _paint_here(data: bytes, work: Work, decoder: Choice) -> Painted:
-    """In a thread of this process."""
-    started = time.thread_time()
-    picture = decode(data, work.header, work.target, decoder)
-    decoded = time.thread_time()
-    file = encode(picture, work.handover)
-    return Painted(file, decoded - started, time.thread_time() - decoded)
 
 
 def _on_loop(loop: asyncio.AbstractEventLoop, function: Callable[[], None]) -> None:

@@ -156,7 +156,7 @@ IMAGE_CPU = Metric(
     "toolkit_image_cpu_seconds",
     "histogram",
     "seconds",
-    "CPU time of one step of preparing an image.",
+    "CPU time of one step of preparing an image: decode, resize, encode; format: of the file that came.",
     ("step", "format"),
     STAGE_EDGES_S,
 )

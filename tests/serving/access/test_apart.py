@@ -61,8 +61,7 @@ def test_the_picture_is_the_same_as_here(kind: str) -> None:
     with painter() as made:
         painted = made.paint(data, work_on(data))
     assert painted.file == encode(decode(data, probe(data, LOOSE), (56, 28)), "png")
-    assert painted.decode_s > 0
-    assert painted.encode_s > 0
+    assert min(painted.decode_s, painted.resize_s, painted.encode_s) > 0
 
 
 @pytest.mark.slow

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from serving.access.grids import QwenGrid
-from serving.access.picture import Prepared, examine, paint, wrap
+from serving.access.paint import paint
+from serving.access.picture import Prepared, examine, wrap
 from serving.access.shared.entry import MAGIC, ForeignValue, _seal, pack, unpack
 from serving.config import AccessConfig, Handover
 from tests.serving.access import pictures
@@ -24,7 +25,7 @@ SEAL_ENDS = len(MAGIC) + 32
 
 def prepared(handover: Handover = "png", source: bytes = SOURCE) -> Prepared:
     task = examine(source, LIMITS, GRID)
-    return wrap(paint(source, task.header, task.target, handover), task, handover)
+    return wrap(paint(source, task.header, task.target, handover, "auto").file, task, handover)
 
 
 PICTURE = prepared()

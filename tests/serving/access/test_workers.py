@@ -10,11 +10,12 @@ from typing import Any, cast
 import pytest
 from PIL import Image
 
-from serving.access.apart import Painted, Painter, Work
+from serving.access.apart import Painter, Work
 from serving.access.cost import cost_of
 from serving.access.formats import Format
 from serving.access.grids import QwenGrid
 from serving.access.header import ImageHeader
+from serving.access.paint import Painted
 from serving.access.picture import examine
 from serving.access.workers import DecodePool, LateError, Made
 from serving.config import AccessConfig
@@ -176,7 +177,7 @@ class Gated(Painter):
 
     def paint(self, data: bytes, work: Work) -> Painted:
         self.gate.wait(5)
-        return Painted(b"large", 0.3, 0.01)
+        return Painted(b"large", 0.2, 0.1, 0.01)
 
 
 @asynccontextmanager
