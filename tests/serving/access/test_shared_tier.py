@@ -257,6 +257,32 @@ def test_a_caller_that_leaves_takes_nothing_along() -> None:
     run(scenario)
 
 
+def test_callers_that_leave_while_they_wait_for_a_connection_leave_it_to_others() -> None:
+    """Also one that is given it at that very moment."""
+
+    async def scenario(bench: Bench) -> None:
+        tier, tally = bench.tier()
+        await bench.store(tier)
+        with bench.server.frozen():
+            asking = [asyncio.create_task(tier.get(KEY, SIZE)) for _ in range(CONNECTIONS + 5)]
+            await asyncio.sleep(0.01)
+            for task in asking[CONNECTIONS:]:
+                task.cancel()
+            await asyncio.wait(asking[CONNECTIONS:])
+        assert await asyncio.gather(*asking[:CONNECTIONS]) == [PICTURE] * CONNECTIONS
+        crowd = [asyncio.create_task(tier.get(KEY, SIZE)) for _ in range(40)]
+        while any(crowd):
+            await asyncio.sleep(0.001)
+            for task in crowd[::3]:
+                task.cancel()
+            crowd = [task for task in crowd if not task.done()]
+
+        assert await tier.get(KEY, SIZE) == PICTURE
+        assert set(tally.looked_up()) == {"hit"}
+
+    run(scenario)
+
+
 def test_the_queue_of_writes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """By bytes; what comes beyond is dropped and counted."""
 
