@@ -59,7 +59,7 @@ fi
 
 if ! is_current .venv "${toolkit_inputs[@]}"; then
     began=$SECONDS
-    say "Toolkit environment (.venv): installing; about 370 MB, a minute or two."
+    say "Toolkit environment (.venv): installing; about 600 MB, a minute or two."
     rm -f .venv/installed
     make_venv .venv
     .venv/bin/python -m pip install -qq --no-deps -r requirements/toolkit.txt -r requirements/fast.txt -r requirements/locust.txt -r requirements/dev.txt

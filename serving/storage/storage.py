@@ -151,7 +151,9 @@ class Storage:
             self._writes.add(writing)
             writing.add_done_callback(partial(self._written, kind, name))
         elif answer != "known":
-            self._drop(kind, answer, f"storage.spool_mb is {self._config.spool_mb}")
+            full = f"storage.spool_mb = {self._config.spool_mb} are taken"
+            slow = f"the disk of {self._spool.folder} does not keep up"
+            self._drop(kind, answer, full if answer == "spool_full" else slow)
 
     def _write(self, name: str, make: Callable[[], bytes]) -> int:
         data = make()

@@ -9,9 +9,12 @@ import obstore
 import pytest
 
 from serving.config import ServeConfig
+from serving.launcher import gateway_member
 from serving.storage.remote import Remote, StoreFault
 from serving.storage.target import brief, target
 from serving.storage_config import StorageConfig
+from serving.supervisor import MIN_GRACE_S, STOP_TOTAL_S
+from serving.topology import plan
 from toolkit.core.config import load
 from toolkit.core.errors import EnvironmentFault, UsageFault
 
@@ -198,6 +201,30 @@ def test_a_local_folder_is_made_and_one_that_cannot_be_is_told(tmp_path: Path) -
     assert wrong is not None
     with pytest.raises(EnvironmentFault, match=r"storage\.url: .*file cannot be"):
         wrong.open()
+
+
+def test_a_mistake_is_told_before_anything_is_started(environment: Environment) -> None:
+    environment({"AWS_ACCESS_KEY_ID": "AKIA1"})
+    config = ServeConfig.model_validate(
+        {
+            "engine": {"kind": "simulated"},
+            "gateway": {"port": 0},
+            "storage": {"url": "s3://b", "images": True},
+        }
+    )
+
+    with pytest.raises(UsageFault, match="AWS_SECRET_ACCESS_KEY is not"):
+        plan(config)
+    assert plan(config, dry=True).config.storage.url == "s3://b"
+
+
+def test_a_stopping_gateway_has_time_for_its_uploads(tmp_path: Path) -> None:
+    def grace_s(**fields: Any) -> float:
+        config = ServeConfig.model_validate({"storage": fields})
+        return gateway_member(config, tmp_path, "http://127.0.0.1:1").command.grace_s
+
+    assert grace_s(url="file:///x", images=True, drain_timeout_s=1) - grace_s() == 1
+    assert grace_s(url="file:///x", images=True, drain_timeout_s=99) < STOP_TOTAL_S - MIN_GRACE_S
 
 
 def test_a_message_is_one_line_with_its_cause_and_without_a_signature() -> None:
