@@ -77,7 +77,7 @@ def run(scenario: Callable[[Valkey, Callable[..., Gateway], VirtualClock], Await
                     one.access._held.check()
 
     asyncio.run(main())
-    gc.collect()  # what was left open would warn now, and warnings are errors here
+    gc.collect(1)  # what was left open would warn now, and warnings are errors here
 
 
 def test_two_gateways_share_one_decode() -> None:
