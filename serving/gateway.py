@@ -41,6 +41,7 @@ from serving.service import Service
 from serving.status import Status
 from serving.storage.storage import open_storage
 from serving.telemetry import Telemetry
+from serving.tokenizer.counting import TextCounter
 from serving.trace import JOURNAL
 from toolkit.core import names
 from toolkit.core.clock import Clock, SystemClock
@@ -107,6 +108,8 @@ class Gateway:
         self.bodies = Room(bodies, reserve)
         self.admission = Admission(config.schedule.max_in_flight, config.schedule.max_waiting)
         self.keys = Keys.load(config.gateway.api_keys_file)
+        self.tokens = TextCounter()
+        self._family = grid.family
         self.status = Status(
             service,
             self.book,
@@ -123,6 +126,7 @@ class Gateway:
             config,
             service.model_name,
             vocabulary(service.model_path),
+            self.tokens,
             self.access,
             self.bodies,
             self.admission,
@@ -147,6 +151,7 @@ class Gateway:
 
     async def start(self) -> None:
         """Begin what needs the event loop. Raises EnvironmentFault."""
+        await self.tokens.load(self.service.config, self.service.model_path, self._family)
         if self.storage is not None:
             await self.storage.start()
 
@@ -165,6 +170,7 @@ class Gateway:
         await self.client.close()
         await self.access.close()
         self.pool.close()
+        self.tokens.close()
         if self.storage is not None:
             await self.storage.close()
         await asyncio.to_thread(self.journal.close)

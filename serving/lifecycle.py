@@ -13,7 +13,6 @@ from serving import chat
 from serving.access.classify import classify
 from serving.access.prepare import Access, PreparedImages
 from serving.access.room import Held, Room
-from serving.access.tokens import tokens_in
 from serving.answer import Answerer
 from serving.config import BODY_COPIES, ServeConfig
 from serving.dispatch import Limits
@@ -23,6 +22,7 @@ from serving.keys import Keys
 from serving.recording import Recording
 from serving.result import Result
 from serving.schedule.admit import Admission
+from serving.tokenizer.counting import TextCounter
 from toolkit.core.clock import Clock
 from toolkit.core.errors import (
     Busy,
@@ -55,6 +55,7 @@ class Parts:
     config: ServeConfig
     model: str
     vocabulary: int | None  # size, where the model's folder tells it
+    tokens: TextCounter
     access: Access
     bodies: Room
     admission: Admission
@@ -208,7 +209,7 @@ class Lifecycle:
                 param="model",
             )
         prepared = await self._prepare(recording, request)
-        self._estimate(recording, request, prepared)
+        await self._count(recording, request, prepared)
         body = chat.compose(
             request, [image.data_uri for image in prepared.images], recording.max_tokens, parts.model
         )
@@ -237,9 +238,11 @@ class Lifecycle:
         recording.fetched, recording.prepared = prepared.fetched_at, prepared.prepared_at
         return prepared
 
-    def _estimate(self, recording: Recording, request: chat.ChatRequest, prepared: PreparedImages) -> None:
+    async def _count(self, recording: Recording, request: chat.ChatRequest, prepared: PreparedImages) -> None:
         config = self._parts.config
-        recording.text_tokens = tokens_in(request.text_bytes)
+        left_s = recording.deadline - self._parts.clock.monotonic()
+        text = await self._parts.tokens.of(request.document, len(request.images), request.text_bytes, left_s)
+        recording.text_tokens, recording.tokens_counted = text.tokens, text.exact
         recording.image_tokens = sum(image.record.tokens for image in prepared.images)
         sizes = [(image.record.width, image.record.height) for image in prepared.images]
         recording.workload_class = classify(sizes, recording.text_tokens, config.access.high_res_pixels)

@@ -26,6 +26,7 @@ class Recording:
     max_tokens: int = 0
     text_tokens: int = 0
     image_tokens: int = 0
+    tokens_counted: bool = False
     images: tuple[ImageRecord, ...] = ()
     result: Result | None = None  # only where results are stored
     body_read: float | None = None
@@ -79,6 +80,7 @@ class Recording:
             choices=self.choices,
             text_tokens_estimated=self.text_tokens,
             image_tokens_estimated=self.image_tokens,
+            tokens_counted=self.tokens_counted,
             prompt_tokens=progress.usage.get("prompt_tokens"),
             completion_tokens=reported if reported is not None else (progress.token_events or None),
             finish_reason=progress.finish_reason,

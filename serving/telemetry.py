@@ -58,6 +58,7 @@ class Telemetry:
             self.observe(names.STAGES, seconds, stage=stage)
         if sample.prompt_tokens is not None:
             self.count(names.PROMPT_TOKENS, sample.prompt_tokens, workload_class=workload)
+            self._compare(sample, sample.prompt_tokens)
         if sample.completion_tokens is not None:
             self.count(names.COMPLETION_TOKENS, sample.completion_tokens, workload_class=workload)
         for image in sample.images:
@@ -65,6 +66,17 @@ class Telemetry:
             self.count(names.IMAGE_BYTES, image.size_bytes, format=image.format)
             self.observe(names.IMAGE_PIXELS, image.width * image.height)
             self.count(names.IMAGE_TOKENS, image.tokens)
+
+    def _compare(self, sample: Sample, reported: int) -> None:
+        """Our count of the prompt beside the engine's."""
+        workload = sample.workload_class.value
+        counted = "exact" if sample.tokens_counted else "estimated"
+        self.count(names.PROMPTS_COMPARED, workload_class=workload, counted=counted)
+        if not sample.tokens_counted:
+            return
+        mine = sample.text_tokens_estimated + sample.image_tokens_estimated
+        self.count(names.PROMPT_MISMATCHES, float(mine != reported), workload_class=workload)
+        self.observe(names.PROMPT_DIFFERENCE, abs(mine - reported))
 
     def _child(self, metric: Metric, labels: dict[str, str]) -> Any:
         made = self._made[metric.name]

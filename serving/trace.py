@@ -69,8 +69,9 @@ def render(sample: Sample) -> str:
         f"TTFT {_ms(ttft)} of {sample.ttft_budget * 1000:.0f} ms budget, total {_ms(sample.timeline.ended)}, "
         f"ITL mean {_ms(sample.itl.mean if sample.itl.count else None)} / p95 {_ms(sample.itl.p95 if sample.itl.count else None)}"
     )
+    how = "counted" if sample.tokens_counted else "estimated"
     lines.append(
-        f"tokens: prompt {_count(sample.prompt_tokens)} (estimated {sample.text_tokens_estimated} text + "
+        f"tokens: prompt {_count(sample.prompt_tokens)} ({how} {sample.text_tokens_estimated} text + "
         f"{sample.image_tokens_estimated} image), completion {_count(sample.completion_tokens)} of {sample.max_tokens}"
     )
     lines += [

@@ -101,6 +101,28 @@ PROMPT_TOKENS = Metric(
     "Prompt tokens that the engine reported.",
     ("workload_class",),
 )
+PROMPTS_COMPARED = Metric(
+    "toolkit_prompts_compared_total",
+    "counter",
+    "requests",
+    "Requests whose prompt tokens the engine reported: our own number was exact (by its tokenizer and template) or estimated.",
+    ("workload_class", "counted"),
+)
+PROMPT_MISMATCHES = Metric(
+    "toolkit_prompt_token_mismatch_total",
+    "counter",
+    "requests",
+    "Requests whose exact prompt tokens differ from those that the engine reported: it should stay 0.",
+    ("workload_class",),
+)
+PROMPT_DIFFERENCE = Metric(
+    "toolkit_prompt_token_difference",
+    "histogram",
+    "tokens",
+    "How far the exact prompt tokens are from those that the engine reported, either way.",
+    (),
+    (0.0, 1.0, 4.0, 16.0, 64.0, 256.0, 1024.0, 4096.0, 16384.0),
+)
 COMPLETION_TOKENS = Metric(
     "toolkit_completion_tokens_total",
     "counter",

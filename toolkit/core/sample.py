@@ -95,6 +95,7 @@ class Sample:
     choices: int = 1
     text_tokens_estimated: int = 0
     image_tokens_estimated: int = 0
+    tokens_counted: bool = False  # the two above are exact: the served tokenizer, template and image rules
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     finish_reason: str | None = None

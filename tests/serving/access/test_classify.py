@@ -3,7 +3,7 @@
 import pytest
 
 from serving.access.classify import classify
-from serving.access.tokens import tokens_in
+from toolkit.core.classify import tokens_in
 from toolkit.core.sample import WorkloadClass
 
 

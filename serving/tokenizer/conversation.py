@@ -1,0 +1,36 @@
+"""For which folders SGLang 0.5.23 takes a conversation template of its own in place of the model's (conversation.py:1111).
+
+It goes by the whole path, so a Qwen model below `/data/check-points/` is served with the template of another model.
+"""
+
+import re
+
+MODEL_TYPES = frozenset(
+    {
+        "internvl_chat",
+        "deepseek_vl_v2",
+        "multi_modality",
+        "phi4mm",
+        "minicpmv",
+        "minicpmo",
+        "moss_vl",
+        "deepseek-ocr",
+        "unlimited-ocr",
+        "paddleocr_vl",
+        "whisper",
+    }
+)
+PATHS = re.compile(
+    r"\bpoints\b|moss.*vl|internvl|janus|vicuna|llava-v1\.5|llava-next-video-7b|deepseek.*vl2"
+    r"|llava-v1\.6-34b|llava-v1\.6-yi-34b|llava-next-video-34b|llava-onevision-qwen2"
+    r"|minicpm-[vo](?!-4[._][67])|phi-4-multimodal|deepseek-ocr|unlimited|paddleocr|whisper",
+    re.IGNORECASE,
+)
+
+
+def built_in(path: str, model_type: object) -> str | None:
+    """What in the path or the config's model_type makes SGLang do so; None where it takes the folder's template."""
+    if model_type in MODEL_TYPES:
+        return f"model_type {model_type}"
+    found = PATHS.search(path)
+    return f"{found[0]!r} in its path" if found else None

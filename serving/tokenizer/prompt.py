@@ -1,0 +1,136 @@
+"""The exact number of a prompt's text tokens, as SGLang 0.5.23 comes to it (serving_chat.py:2138, base_processor.py:872)."""
+
+import re
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from serving.tokenizer.errors import Uncountable
+from serving.tokenizer.folder import PromptFiles, read
+from serving.tokenizer.messages import TemplateInput, template_input
+from serving.tokenizer.pieces import WHOLE_CHARS, can_cut, pieces
+from serving.tokenizer.template import ChatTemplate
+
+MOST_CHARS = 2_000_000
+"""Longest prompt that is read."""
+RENDER_CPU_S = 0.5
+READ_CPU_S = 3.0
+"""Longest CPU time of the template and of the tokenizer on one prompt."""
+
+QWEN_IMAGE = re.compile(r"<\|vision_start\|>(?:<\|image_pad\|>)+<\|vision_end\|>|<image>")
+"""What the engine takes for an image in a Qwen prompt, whoever wrote it (qwen_vl.py:395)."""
+
+IMAGE_OPTIONS = ("mm_processor_kwargs", "images_config", "max_dynamic_patch", "min_dynamic_patch")
+
+Ids = list[list[int]]
+"""Token ids, by the piece of text that they were read from."""
+
+
+class PromptCounter:
+    """Counts prompts of one model. `family`: as ModelConfig.family. Safe to use from several threads."""
+
+    def __init__(self, files: PromptFiles, family: str) -> None:
+        self._tokenizer = files.tokenizer
+        self._special = dict(files.special_tokens)
+        self._image_token_id = files.image_token_id
+        self._template = ChatTemplate(files.template)
+        self._multimodal = family != "text"
+        self._llava = family == "llava"
+        self._cuts = can_cut(files.tokenizer)
+        self._begins_with = self._tokenizer.encode("", add_special_tokens=True).ids
+
+    def count(self, document: Mapping[str, Any], images: int) -> int:
+        """Tokens of the prompt but for the image tokens: placeholders are left out, start and end markers are in.
+
+        document: the chat request as it goes to the engine; images: how many it has. Raises Uncountable.
+        """
+        if images:
+            self._check_images(document, images)
+        given = template_input(document, self._template.content_format)
+        ends = time.thread_time() + READ_CPU_S
+        rendered = self._render(given)
+        ids = self._read(rendered, ends)
+        if given.prefix:
+            ids = self._append(ids, self._read(given.prefix, ends))
+        tokens = _length(ids)
+        if self._multimodal and (images or self._begins_with):
+            tokens = self._again(ids, rendered if not given.prefix else "", images, ends)
+        return tokens - images
+
+    def _render(self, given: TemplateInput) -> str:
+        attempts: list[list[dict[str, Any]] | None] = [given.tools]
+        if given.tools is not None:  # as SGLang: some templates want a tool's function alone
+            attempts.append([tool["function"] for tool in given.tools])
+        why = ""
+        for tools in attempts:
+            variables = {
+                "messages": given.messages,
+                "tools": tools,
+                "documents": None,
+                "add_generation_prompt": True,
+                **self._special,
+                **given.options,
+            }
+            try:
+                return self._template.render(variables, most_chars=MOST_CHARS, cpu_s=RENDER_CPU_S)
+            except Uncountable:
+                raise
+            except Exception as error:
+                why = f"{error!s:.100}"
+        raise Uncountable(f"the template refuses the messages: {why}")
+
+    def _read(self, text: str, ends: float) -> Ids:
+        found: Ids = []
+        for piece in pieces(text) if self._cuts else (text,):
+            if len(piece) > WHOLE_CHARS:
+                raise Uncountable(f"it cannot be read in pieces of {WHOLE_CHARS} characters")
+            if time.thread_time() > ends:
+                raise Uncountable(f"reading it took more than {READ_CPU_S} s")
+            found.append(self._tokenizer.encode(piece, add_special_tokens=False).ids)
+        return found
+
+    def _append(self, ids: Ids, prefix: Ids) -> Ids:
+        """The beginning of an answer is read by itself, and what the tokenizer puts before a text is taken off again."""
+        begin = self._special.get("bos_token")
+        first = self._begins_with + prefix[0]
+        if first and begin is not None and first[0] == self._tokenizer.token_to_id(begin):
+            first = first[1:]
+        if not self._cuts:
+            return [ids[0] + first]
+        return [*ids, first, *prefix[1:]]
+
+    def _again(self, ids: Ids, rendered: str, images: int, ends: float) -> int:
+        """The engine makes a text of the ids and reads it again: Qwen's processor, which begins no text twice, or its own
+        tokenizer, which does."""
+        text = "".join(self._tokenizer.decode(piece, skip_special_tokens=False) for piece in ids)
+        if images and not self._llava and len(QWEN_IMAGE.findall(text)) != images:
+            raise Uncountable("the text holds what the engine takes for an image")
+        if text != rendered:
+            ids = self._read(text, ends)
+        places = (
+            sum(piece.count(self._image_token_id) for piece in ids) if self._image_token_id is not None else 0
+        )
+        if images and (places < images or (places > images and not self._llava)):  # LLaVA's first ones count
+            raise Uncountable("the prompt's placeholders are not those of its images")
+        begin = self._special.get("bos_token")
+        begun = images and not self._llava and begin is not None and text.startswith(begin)
+        return _length(ids) + (0 if begun else len(self._begins_with))
+
+    def _check_images(self, document: Mapping[str, Any], images: int) -> None:
+        if self._image_token_id is None:
+            raise Uncountable("the model's config names no image token")
+        for name in IMAGE_OPTIONS:
+            if document.get(name) is not None:
+                raise Uncountable(f"{name!r} may change the images' tokens")
+        if self._llava and images > 1:
+            raise Uncountable("SGLang takes only the first of several images for LLaVA")
+
+
+def load(folder: Path, family: str) -> PromptCounter:
+    """Reads the folder. Takes up to seconds of CPU. Raises Uncountable, OSError, ValueError, jinja2.TemplateError."""
+    return PromptCounter(read(folder, multimodal=family != "text"), family)
+
+
+def _length(ids: Ids) -> int:
+    return sum(map(len, ids))
