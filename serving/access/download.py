@@ -18,6 +18,7 @@ from serving.access.budget import budget_of
 from serving.access.connections import Connections
 from serving.access.fetched import Fetched
 from serving.access.guard import BlockedError
+from serving.access.heads import head_ended
 from serving.access.landing import Landing, Place, no_room
 from serving.access.meter import Meter
 from serving.access.pages import Page, Pages, Terms, terms_of
@@ -35,7 +36,7 @@ _REDIRECTS = frozenset([301, 302, 303, 307, 308])
 _OVERLOADED = 429
 _HOLD_S, _MOST_HOLD_S = 2.0, 60.0
 _FAIR_SHARE = 0.5  # of the time limit: a host that was given less is not to blame for the rest
-_DRAINED_BYTES = 4096
+_DRAINED_BYTES, _DRAINED_PIECES = 4096, 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +165,7 @@ class Downloader:
         try:
             async with self._connections.of(target) as transport:
                 response = await _sent(transport, target.url, headers)
+                head_ended(response)
                 try:
                     return await self._answer(target, response, page, asked_at, place)
                 finally:
@@ -227,10 +229,10 @@ async def _sent(
 
 async def _drain(response: httpx.Response) -> None:
     """Reads a small body to its end, so that the connection can be kept; a longer one costs it."""
-    read = 0
+    read = pieces = 0
     async for piece in response.aiter_raw():
-        read += len(piece)
-        if read > _DRAINED_BYTES:
+        read, pieces = read + len(piece), pieces + 1
+        if read > _DRAINED_BYTES or pieces > _DRAINED_PIECES:
             return
 
 

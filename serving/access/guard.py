@@ -14,6 +14,7 @@ import httpcore
 import httpx
 from httpx_secure import httpx_ssrf_protection
 
+from serving.access.heads import HeadBound
 from serving.access.hosts import Address
 from serving.access.resolver import Resolver
 
@@ -52,8 +53,8 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
         for left, address in zip(range(len(dialled) - 1, -1, -1), dialled, strict=True):
             share_s = None if timeout is None else timeout / (left + 1)
             try:
-                return await self._inner.connect_tcp(
-                    str(address), port, share_s, local_address, socket_options
+                return HeadBound(
+                    await self._inner.connect_tcp(str(address), port, share_s, local_address, socket_options)
                 )
             except (httpcore.ConnectError, httpcore.ConnectTimeout):
                 if left == 0:

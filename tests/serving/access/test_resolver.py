@@ -9,9 +9,10 @@ from ipaddress import ip_address
 from typing import Any
 
 import pytest
+import uvloop
 
 from serving.access.resolver import CaresResolver
-from tests.serving.access.web import PUBLIC, Bench, Internet, Server, on_internet, reply
+from tests.serving.access.web import PUBLIC, Bench, Internet, Server, on_internet, redirect, reply
 
 A, AAAA = 1, 28
 NAME_ERROR = 3
@@ -125,6 +126,33 @@ def test_rebinding_over_the_wire() -> None:
     on_internet(internet, main)
 
     assert internet.dialled == [(PUBLIC, 80)]
+
+
+def test_all_of_it_on_the_gateways_event_loop() -> None:
+    """uvloop: a name over the wire, TLS, a redirect, a connection that is kept and closed, a name that is private."""
+    internet = Internet({"photos.example": []}, tls=True)
+    internet.at[PUBLIC, 443] = Server(
+        lambda path: (
+            reply(200, b"picture")
+            if path == "/b"
+            else redirect("/b" if path == "/a" else "https://inside.example/")
+        )
+    )
+    names: dict[str, list[list[str] | None]] = {
+        "photos.example": [[PUBLIC]],
+        "inside.example": [["10.0.0.1"]],
+    }
+
+    async def scenario(bench: Bench) -> None:
+        async with resolving(names) as (_, resolve):
+            bench.fetcher._resolve = resolve
+            assert await bench.data("https://photos.example/a") == b"picture"
+            await bench.refused("https://photos.example/c", "image_url_blocked")
+
+    on_internet(internet, scenario, run=uvloop.run)
+
+    assert internet.dialled == [(PUBLIC, 443)]
+    assert internet.at[PUBLIC, 443].names == ["photos.example"]
 
 
 def test_a_gateway_resolves_by_itself() -> None:

@@ -211,6 +211,7 @@ def on_internet(
     scenario: Callable[[Bench], Awaitable[None]],
     clock: Clock | None = None,
     resolve: Any = None,
+    run: Callable[[Any], None] = asyncio.run,
     **config: Any,
 ) -> Tally:
     """Run the scenario with a real guard that allows no private host. tls: port 443 has a CA of the test."""
@@ -239,7 +240,7 @@ def on_internet(
                 await fetcher.close()
                 pool.close()
 
-    asyncio.run(main())
+    run(main())
     return tally
 
 
