@@ -86,7 +86,7 @@ class Gateway:
             clock,
             service.model_name,
             interval_s=config.gateway.health_interval_s,
-            with_image=grid.family != "text",
+            handover=None if grid.family == "text" else config.access.handover,
         )
         self.pool = DecodePool(config.access)
         fetcher = Fetcher(config.access, self.pool, clock, meter=self.telemetry)

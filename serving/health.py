@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import io
 import logging
 from functools import partial
 
@@ -11,6 +10,8 @@ import pybase64
 from PIL import Image
 
 from serving import chat
+from serving.access.encode import encode
+from serving.config import Handover
 from serving.dispatch import Dispatcher, Limits, Pair, Progress
 from serving.pairs import PairBook
 from serving.service import EngineEndpoint
@@ -47,13 +48,13 @@ class Prober:
         model: str,
         *,
         interval_s: float,
-        with_image: bool,
+        handover: Handover | None,
     ) -> None:
         self._book = book
         self._client = client
         self._dispatcher = dispatcher
         self._clock = clock
-        self._body = probe_body(model, with_image)
+        self._body = probe_body(model, handover)
         self._interval_s = interval_s
         self._probing: dict[str, asyncio.Task[None]] = {}
         self._look_now = {name: asyncio.Event() for name in book.engines}
@@ -141,13 +142,12 @@ class Prober:
         self._book.proven(pair)
 
 
-def probe_body(model: str, with_image: bool) -> chat.EngineBody:
-    """One token for a 56x56 grey picture, or for a word where the model takes no images."""
+def probe_body(model: str, handover: Handover | None) -> chat.EngineBody:
+    """One token for a 56x56 grey picture, handed over as any is; None: for a word, where the model takes no images."""
     content: list[dict[str, object]] = [{"type": "text", "text": "ok"}]
-    if with_image:
-        picture = io.BytesIO()
-        Image.new("RGB", (56, 56), (127, 127, 127)).save(picture, "PNG")
-        url = "data:image/png;base64," + pybase64.b64encode(picture.getvalue()).decode()
+    if handover is not None:
+        file = encode(Image.new("RGB", (56, 56), (127, 127, 127)), handover)
+        url = f"data:image/{handover};base64,{pybase64.b64encode_as_string(file)}"
         content.insert(0, {"type": "image_url", "image_url": {"url": url}})
     document = {
         "model": model,
