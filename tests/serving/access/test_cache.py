@@ -217,7 +217,7 @@ def test_memory_is_counted_as_it_is_and_bounded() -> None:
             assert bench.access.held_bytes <= 1_000_000
         assert 1 < bench.access.held_images < len(images)
 
-    run(scenario, cache_mb=1)
+    run(scenario, cache_mb=1, handover="png")
 
 
 def test_one_waiter_leaves_and_the_other_has_its_image() -> None:

@@ -117,7 +117,7 @@ def test_a_page_whose_picture_made_room_is_downloaded_whole() -> None:
 
         assert asked_if(bench) == [""] * 4
 
-    run(scenario, lambda path: reply(200, wide[path], 'ETag: "one"'), cache_mb=1)
+    run(scenario, lambda path: reply(200, wide[path], 'ETag: "one"'), cache_mb=1, handover="png")
 
 
 def test_redirects_are_followed_anew_and_checked_each_time() -> None:

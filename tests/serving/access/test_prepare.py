@@ -78,7 +78,7 @@ def uri(data: bytes) -> str:
 
 
 def test_prepared_image_and_its_record() -> None:
-    """A PNG of the processor's size travels; the record tells about the source, upright."""
+    """A file of the processor's size travels; the record tells about the source, upright."""
     data = saved(pictures.photo(), "JPEG", exif=pictures.with_orientation(6))
 
     async def scenario(access: Access, fetcher: ScriptedFetcher) -> None:
@@ -88,8 +88,8 @@ def test_prepared_image_and_its_record() -> None:
         (image,) = result.images
         head, _, payload = image.data_uri.partition(",")
         with Image.open(BytesIO(base64.b64decode(payload))) as picture:
-            assert (picture.format, picture.mode, picture.size) == ("PNG", "RGB", (420, 644))
-        assert head == "data:image/png;base64"
+            assert (picture.format, picture.mode, picture.size) == ("PPM", "RGB", (420, 644))
+        assert head == "data:image/ppm;base64"
         record = image.record
         assert (record.width, record.height, record.format, record.origin) == (427, 640, "jpeg", "data")
         assert (record.prepared_width, record.prepared_height, record.tokens) == (420, 644, 345)
