@@ -5,6 +5,7 @@ and one that is only sent data: URIs never needs them.
 """
 
 import asyncio
+import math
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -244,7 +245,7 @@ def failed(reason: str) -> InvalidRequest:
 def failing(retry_after_s: float) -> InvalidRequest:
     """The host is left alone for now."""
     return InvalidRequest(
-        f"the image's host failed several times in a row; it is asked again in {retry_after_s:.0f} s.",
+        f"the image's host failed several times in a row; it is asked again in {math.ceil(retry_after_s)} s.",
         code="image_host_failing",
         retry_after_s=retry_after_s,
     )

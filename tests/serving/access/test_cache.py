@@ -18,7 +18,7 @@ from serving.config import AccessConfig
 from tests.serving.access import pictures
 from tests.serving.access.pictures import saved
 from tests.serving.access.test_data_uri import data_uri
-from tests.serving.access.web import Server, nowhere, reply
+from tests.serving.access.web import Server, listening, nowhere, reply
 from toolkit.core import names
 from toolkit.core.clock import VirtualClock
 from toolkit.core.errors import InvalidRequest, OutOfTime
@@ -89,8 +89,7 @@ def run(
 ) -> None:
     async def main() -> None:
         server, clock = Server(answer), VirtualClock()
-        async with await asyncio.start_server(server.serve, "127.0.0.1") as listening:
-            server.port = listening.sockets[0].getsockname()[1]
+        async with listening([server]):
             limits = AccessConfig(allowed_hosts=(f"127.0.0.1:{server.port}",), **config)
             pool = CountingPool(limits, clock)
             fetcher = Fetcher(limits, pool, clock, resolve=nowhere)
@@ -102,7 +101,6 @@ def run(
                 await access.close()
                 assert not (len(access._preparing) or len(access._reading))
                 access._held.check()
-                listening.close()
 
     asyncio.run(main())
 
