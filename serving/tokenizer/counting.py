@@ -15,14 +15,14 @@ from toolkit.core.classify import tokens_in
 
 log = logging.getLogger("toolkit.gateway")
 
-INLINE_BYTES = 2_000
+INLINE_BYTES = 1_000
 """Text up to which a prompt is counted on the loop, 1 to 2 ms: a thread would cost as much again."""
+SHORT_BYTES = 32_000
+"""Text up to which a prompt never waits behind longer ones."""
 MOST_BYTES = 2_000_000
 """Text beyond which a prompt is estimated: half a million tokens of prose."""
 PART_BYTES = 50
 """What a message or a part counts as, whatever is in it: the template's work on it."""
-THREADS = 1
-"""One core's worth: two would only compete with the decoding of images."""
 PATIENCE_SHARE = 0.2
 """Share of what is left of a request's budget that it waits for its count; then it goes on with the estimate."""
 
@@ -40,7 +40,8 @@ PROMPT_FLAGS = frozenset(
 )
 """SGLang flags that change what it makes of a request; with one of them prompts are estimated."""
 
-Count = Callable[[Mapping[str, Any], int], int]
+Count = Callable[[Mapping[str, Any], int, float], int]
+"""Of a document with so many images, within so many seconds of CPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +53,13 @@ class TextTokens:
 
 
 class TextCounter:
-    """Counts the prompts of one gateway. `close` ends its threads."""
+    """Counts the prompts of one gateway, in two threads: one for short texts, one for long ones. `close` ends them."""
 
     def __init__(self) -> None:
         self._count: Count | None = None
-        self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="tokens")
+        self._short, self._long = (
+            ThreadPoolExecutor(1, thread_name_prefix=name) for name in ("short", "long")
+        )
 
     def use(self, count: Count) -> None:
         """Count with this from now on."""
@@ -67,7 +70,7 @@ class TextCounter:
         try:
             if why := uncounted(config, model_path):
                 raise Uncountable(why)
-            self.use(await asyncio.get_running_loop().run_in_executor(self._pool, _load, model_path, family))
+            self.use(await asyncio.get_running_loop().run_in_executor(self._long, _load, model_path, family))
         except Uncountable as error:
             log.info("prompt tokens are estimated: %s", error)
         except Exception as error:
@@ -81,11 +84,12 @@ class TextCounter:
             size = text_bytes + PART_BYTES * parts_of(document)
             if self._count is None or size > MOST_BYTES:
                 raise Uncountable("too long, or no tokenizer")
+            patience_s = max(0.0, left_s) * PATIENCE_SHARE
             if size <= INLINE_BYTES:
-                return TextTokens(self._count(document, images), exact=True)
-            loop = asyncio.get_running_loop()
-            async with asyncio.timeout(max(0.0, left_s) * PATIENCE_SHARE):
-                tokens = await loop.run_in_executor(self._pool, self._count, document, images)
+                return TextTokens(self._count(document, images, patience_s), exact=True)
+            loop, lane = asyncio.get_running_loop(), self._short if size <= SHORT_BYTES else self._long
+            async with asyncio.timeout(patience_s):
+                tokens = await loop.run_in_executor(lane, self._count, document, images, patience_s)
             return TextTokens(tokens, exact=True)
         except (Uncountable, TimeoutError):
             pass
@@ -95,7 +99,8 @@ class TextCounter:
 
     def close(self) -> None:
         """Drop what waits; a count that runs ends by itself."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        for lane in (self._short, self._long):
+            lane.shutdown(wait=False, cancel_futures=True)
 
 
 def parts_of(document: Mapping[str, Any]) -> int:

@@ -2,7 +2,7 @@
 
 The library keeps some 350 bytes per token until a text is done, and cannot be stopped within one: a text of a megabyte
 takes hundreds of megabytes and seconds. Cuts are made only where byte-level tokenizers end a word whatever stands around:
-after a newline and before the space between two words, where the letters are ASCII.
+after a newline, and before the one space or Chinese mark between two words, in ASCII or CJK letters.
 """
 
 import re
@@ -14,8 +14,12 @@ PIECE_CHARS = 32_000
 WHOLE_CHARS = 128_000
 """Longest piece, where no cut is found or none is known to be safe."""
 
-_CUT = re.compile(r"(?<=\n)(?=[A-Za-z])|(?<=[A-Za-z])(?= [A-Za-z])")
-_PROBES = ("ab cd", "x\nab", ".\n\nAb", "don't stop", " \n ab cd\nEf", "1\nab 2", "é\nab cd", "Ab CD\r\nef")
+_CJK = r"\u3040-\u30ff\u4e00-\u9fff"
+_CUT = re.compile(
+    rf"(?<=\n)(?=[!-~{_CJK}])|(?<=[A-Za-z{_CJK}])(?=[ \u3001\u3002\uff01\uff0c\uff1a\uff1b\uff1f][A-Za-z{_CJK}])"
+)
+_PROBES = ("ab cd", "x\nab", ".\n\nAb", "don't stop", " \n ab cd\nEf", "1\nab 2", "é\nab cd", "Ab CD\r\nef", '},\n{"a',
+           "9\n8", "\u5929\n\u6c14", "\u5929\u3002\u6e2f\uff0c\u304b ab")  # fmt: skip
 
 
 def can_cut(tokenizer: Tokenizer) -> bool:

@@ -14,9 +14,8 @@ from serving.tokenizer.template import ChatTemplate
 
 MOST_CHARS = 2_000_000
 """Longest prompt that is read."""
-RENDER_CPU_S = 0.5
-READ_CPU_S = 3.0
-"""Longest CPU time of the template and of the tokenizer on one prompt."""
+MOST_CPU_S = 3.0
+"""Longest CPU time on one prompt, looked at between pieces of the template's output and of the text."""
 
 QWEN_IMAGE = re.compile(r"<\|vision_start\|>(?:<\|image_pad\|>)+<\|vision_end\|>|<image>")
 """What the engine takes for an image in a Qwen prompt, whoever wrote it (qwen_vl.py:395)."""
@@ -40,16 +39,16 @@ class PromptCounter:
         self._cuts = can_cut(files.tokenizer)
         self._begins_with = self._tokenizer.encode("", add_special_tokens=True).ids
 
-    def count(self, document: Mapping[str, Any], images: int) -> int:
+    def count(self, document: Mapping[str, Any], images: int, cpu_s: float = MOST_CPU_S) -> int:
         """Tokens of the prompt but for the image tokens: placeholders are left out, start and end markers are in.
 
-        document: the chat request as it goes to the engine; images: how many it has. Raises Uncountable.
+        document: the chat request as it goes to the engine; images: how many it has. Raises Uncountable, after `cpu_s` too.
         """
+        ends = time.thread_time() + min(cpu_s, MOST_CPU_S)
         if images:
             self._check_images(document, images)
         given = template_input(document, self._template.content_format)
-        ends = time.thread_time() + READ_CPU_S
-        rendered = self._render(given)
+        rendered = self._render(given, ends)
         ids = self._read(rendered, ends)
         if given.prefix:
             ids = self._append(ids, self._read(given.prefix, ends))
@@ -58,7 +57,7 @@ class PromptCounter:
             tokens = self._again(ids, rendered if not given.prefix else "", images, ends)
         return tokens - images
 
-    def _render(self, given: TemplateInput) -> str:
+    def _render(self, given: TemplateInput, ends: float) -> str:
         attempts: list[list[dict[str, Any]] | None] = [given.tools]
         if given.tools is not None:  # as SGLang: some templates want a tool's function alone
             attempts.append([tool["function"] for tool in given.tools])
@@ -73,7 +72,7 @@ class PromptCounter:
                 **given.options,
             }
             try:
-                return self._template.render(variables, most_chars=MOST_CHARS, cpu_s=RENDER_CPU_S)
+                return self._template.render(variables, most_chars=MOST_CHARS, ends=ends)
             except Uncountable:
                 raise
             except Exception as error:
@@ -86,7 +85,7 @@ class PromptCounter:
             if len(piece) > WHOLE_CHARS:
                 raise Uncountable(f"it cannot be read in pieces of {WHOLE_CHARS} characters")
             if time.thread_time() > ends:
-                raise Uncountable(f"reading it took more than {READ_CPU_S} s")
+                raise Uncountable("reading it took too long")
             found.append(self._tokenizer.encode(piece, add_special_tokens=False).ids)
         return found
 

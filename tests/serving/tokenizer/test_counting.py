@@ -88,7 +88,7 @@ def test_a_broken_folder_is_told_in_the_log(tmp_path: Path, caplog: pytest.LogCa
 def test_what_cannot_be_counted_is_estimated(error: Exception) -> None:
     """A bug is logged and no reason to refuse anybody."""
 
-    def fail(document: object, images: int) -> int:
+    def fail(document: object, images: int, cpu_s: float) -> int:
         raise error
 
     async def run() -> TextTokens:
@@ -100,10 +100,10 @@ def test_what_cannot_be_counted_is_estimated(error: Exception) -> None:
 
 
 def test_a_large_prompt_is_counted_beside_the_loop() -> None:
-    """By its text or by its messages and parts; small ones on the loop, with no hand-over."""
+    """By its text or by its messages and parts, long texts apart; small ones on the loop, with no hand-over."""
     where: list[str] = []
 
-    def count(document: object, images: int) -> int:
+    def count(document: object, images: int, cpu_s: float) -> int:
         where.append(threading.current_thread().name)
         return 1
 
@@ -112,12 +112,13 @@ def test_a_large_prompt_is_counted_beside_the_loop() -> None:
         counter.use(count)
         await counter.of(HI, 0, 100)
         await counter.of(HI, 0, 10_000)
+        await counter.of(HI, 0, 100_000)
         await counter.of({"messages": [{"content": ""}] * 100}, 0, 0)
         await counter.of({"messages": [{"content": [{}] * 100}]}, 0, 0)
         counter.close()
 
     asyncio.run(run())
-    assert [name.partition("_")[0] for name in where] == ["MainThread", "tokens", "tokens", "tokens"]
+    assert [name.partition("_")[0] for name in where] == ["MainThread", "short", "long", "short", "short"]
 
 
 def test_what_is_too_large_is_not_counted_at_all() -> None:
@@ -125,7 +126,7 @@ def test_what_is_too_large_is_not_counted_at_all() -> None:
 
     async def run() -> list[TextTokens]:
         counter = TextCounter()
-        counter.use(lambda document, images: 1)
+        counter.use(lambda document, images, cpu_s: 1)
         many = {"messages": [{"content": ""}] * 50_000}
         found = [await counter.of(HI, 0, 3_000_000), await counter.of(many, 0, 0)]
         counter.close()
@@ -139,7 +140,7 @@ def test_a_count_is_not_waited_for_beyond_a_share_of_the_budget(left_s: float) -
     """Behind others' long texts a request goes on with its estimate."""
     go = threading.Event()
 
-    def slow(document: object, images: int) -> int:
+    def slow(document: object, images: int, cpu_s: float) -> int:
         go.wait(10)
         return 1
 
@@ -163,7 +164,7 @@ def test_a_difference_from_the_engines_count_is_a_metric(tmp_path: Path, off: in
         async with rig(tmp_path) as made:
             first = await made.ask(chat(stream=False))
             real = first.json["usage"]["prompt_tokens"]
-            made.gateway.tokens.use(lambda document, images: real + off)
+            made.gateway.tokens.use(lambda document, images, cpu_s: real + off)
             await made.ask(chat(stream=False))
             return [
                 made.metric(MISMATCHES, workload_class="text_only"),

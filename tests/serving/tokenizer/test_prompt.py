@@ -81,6 +81,12 @@ def test_a_text_that_is_too_long_is_not_counted(qwen: PromptCounter) -> None:
         qwen.count({"messages": [{"role": "user", "content": "x" * 200_000}]}, 0)
 
 
+def test_a_count_ends_with_its_time(qwen: PromptCounter) -> None:
+    """So that a thread is free again when nobody waits for its answer."""
+    with pytest.raises(Uncountable, match="too long"):
+        qwen.count({"messages": [{"role": "user", "content": "ship sails " * 10_000}]}, 0, 1e-4)
+
+
 def test_a_deep_tool_is_not_counted(qwen: PromptCounter) -> None:
     """No depth of nesting leaves the error tree."""
     deep: dict[str, Any] = {}
