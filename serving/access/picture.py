@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import pybase64
 
 from serving.access.cost import Cost, cost_of
+from serving.access.decoder import choose
 from serving.access.grid import ImageGrid
 from serving.access.header import ImageHeader
 from serving.access.probe import probe
@@ -34,7 +35,9 @@ def examine(data: bytes, limits: AccessConfig, grid: ImageGrid) -> Task:
     """What is to become of the image, by its header. Raises InvalidRequest and TooLarge, as probe does."""
     header = probe(data, limits)
     target = grid.target_size(*header.size)
-    return Task(header, target, grid.tokens(*header.size), cost_of(header, target))
+    return Task(
+        header, target, grid.tokens(*header.size), cost_of(header, target, choose(limits.decoder).name)
+    )
 
 
 def wrap(file: bytes, task: Task, handover: Handover) -> Prepared:

@@ -43,10 +43,10 @@ def scaled(
     width, height = size
     scale = source.size[1] / height
     reach = _REACH * max(scale, 1.0)
-    each = int((WINDOW_BYTES / (4 * source.size[0]) - 2 * reach) / scale)
+    each = max(_LEAST_ROWS, int((WINDOW_BYTES / (4 * source.size[0]) - 2 * reach) / scale))
     made: Image.Image | None = None
-    for first in range(0, height, max(each, _LEAST_ROWS)):
-        last = min(first + max(each, _LEAST_ROWS), height)
+    for first in range(0, height, each):
+        last = min(first + each, height)
         top, bottom = first * scale, last * scale
         above = max(0, math.floor(top - reach))
         below = min(source.size[1], math.ceil(bottom + reach))
@@ -66,6 +66,11 @@ def scaled(
         made.paste(rows, (0, first))
     assert made is not None
     return made
+
+
+def window_rows(width: int, scale: float) -> int:
+    """The most source rows in a window, of a source that is `width` wide and `scale` times as high as its target."""
+    return math.ceil(max(WINDOW_BYTES / (4 * width), _LEAST_ROWS * scale + 2 * _REACH * max(scale, 1.0))) + 2
 
 
 def _rows(source: Image.Image | Pixels, top: int, bottom: int) -> tuple[Image.Image, int]:
