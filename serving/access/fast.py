@@ -47,20 +47,9 @@ class Fast:
         self, data: bytes, header: ImageHeader, shrink: int, size: tuple[int, int], down_first: bool
     ) -> Image.Image:
         """Three bytes a pixel where the file is decoded smaller, since memory counts there; else four, for speed."""
-        if header.mode == "RGB":
-            wide, high = -(-header.width // shrink), -(-header.height // shrink)
-            pixels = Pixels(wide, high, 4 if shrink == 1 else 3)
-            colours = "RGBX" if shrink == 1 else "RGB"
-            try:
-                found = simplejpeg.decode_jpeg(
-                    data, colours, min_width=wide, min_height=high, buffer=pixels.buffer
-                )
-            except (ValueError, RuntimeError):
-                pass  # Pillow decides
-            else:
-                if found.shape == (high, wide, pixels.bands):
-                    return scaled(pixels, size, self, down_first)
-        return scaled(load_jpeg(data, header, shrink), size, self, down_first)
+        decoded = _decoded(data, header, shrink) if header.mode == "RGB" else None
+        source = load_jpeg(data, header, shrink) if decoded is None else decoded
+        return scaled(source, size, self, down_first)
 
     def across(self, image: Image.Image, width: int, top: int, bottom: int) -> Image.Image:
         """Rows `top` to `bottom`, made `width` wide."""
@@ -71,12 +60,24 @@ class Fast:
         return _resized(image, (image.width, height), top, bottom)
 
 
+def _decoded(data: bytes, header: ImageHeader, shrink: int) -> Pixels | None:
+    """None where simplejpeg sees anything odd: Pillow decides then."""
+    wide, high = -(-header.width // shrink), -(-header.height // shrink)
+    pixels = Pixels(wide, high, 4 if shrink == 1 else 3)
+    colours = "RGBX" if shrink == 1 else "RGB"
+    try:
+        found = simplejpeg.decode_jpeg(data, colours, min_width=wide, min_height=high, buffer=pixels.buffer)
+    except (ValueError, RuntimeError):
+        return None
+    return pixels if found.shape == (high, wide, pixels.bands) else None
+
+
 def _resized(image: Image.Image, size: tuple[int, int], top: float, bottom: float) -> Image.Image:
-    if image.size == size and image.mode in ("RGB", "L"):
+    if image.size == size and (top, bottom) == (0, image.height) and image.mode in ("RGB", "L"):
         return image
     made = Image.new("L" if image.mode == "L" else "RGB", size, None)
     options = ResizeOptions(_BICUBIC, use_alpha=False)
-    if image.height != bottom - top:
+    if (top, bottom) != (0, image.height):
         bottom = min(bottom, image.height)
         options.crop_box = CropBox(0, top, image.width, bottom - top)
     # A resizer keeps its working memory; a new one costs microseconds.

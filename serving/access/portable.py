@@ -32,7 +32,7 @@ class Portable:
 
     def down(self, image: Image.Image, height: int, top: float, bottom: float) -> Image.Image:
         """`height` rows in place of those from `top` to `bottom`."""
-        if image.height == height:
+        if (top, bottom, image.height) == (0, height, height):
             return image
         return image.resize((image.width, height), _BICUBIC, (0, top, image.width, min(bottom, image.height)))
 
