@@ -67,12 +67,17 @@ class Port:
 
 @dataclass(frozen=True, slots=True)
 class Decoder:
-    """What decodes images in the gateway. libjpeg_turbo: its version, empty when Pillow was built on another libjpeg."""
+    """What decodes images in the gateway. libjpeg_turbo: its version, empty when Pillow was built on another libjpeg.
+
+    fast: the libraries of that extra; lacks: why it is not used.
+    """
 
     pillow: str
     libjpeg_turbo: str
     formats: tuple[str, ...]
     margin: float
+    fast: tuple[str, ...] = ()
+    lacks: str = ""
 
 
 @dataclass(frozen=True, slots=True)

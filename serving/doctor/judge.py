@@ -172,9 +172,11 @@ def _decoder(decoder: Decoder | None) -> Finding:
     if not decoder.libjpeg_turbo:
         text = f"Pillow {decoder.pillow} on a libjpeg that is not turbo; {formats}"
         return Finding(topic, "warning", text, "install Pillow's own wheel: it decodes several times faster")
-    return Finding(
-        topic, "ok", f"Pillow {decoder.pillow}, libjpeg-turbo {decoder.libjpeg_turbo}; {scaled}; {formats}"
-    )
+    means = f"fast: {', '.join(decoder.fast)}" if decoder.fast else "portable: Pillow alone"
+    text = f"{means}; Pillow {decoder.pillow}, libjpeg-turbo {decoder.libjpeg_turbo}; {scaled}; {formats}"
+    if decoder.lacks:
+        return Finding(topic, "warning", text, f"for less CPU and memory a photo: {decoder.lacks}")
+    return Finding(topic, "ok", text)
 
 
 def _loop(uvloop: str) -> Finding:

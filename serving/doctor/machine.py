@@ -36,7 +36,7 @@ from serving.doctor.facts import (
 )
 from serving.topology import ENGINE_PYTHON, PORTS, ROOT
 from serving.transfer_run import ib_devices
-from toolkit.core.errors import ToolkitError
+from toolkit.core.errors import EnvironmentFault, ToolkitError
 
 T = TypeVar("T")
 DEFAULT_PORTS = ((8000, "the gateway"), (8089, "bench --web"), (5557, "bench --master"))
@@ -185,11 +185,18 @@ def decoder() -> Decoder:
     from PIL import __version__, features
 
     from serving.access.decode import MARGIN
+    from serving.access.decoder import choose
     from serving.access.pillow import PLUGINS
 
+    plain = choose("portable").libraries
+    fast, lacks = tuple[str, ...](), ""
+    try:
+        fast = tuple(name for name in choose("fast").libraries if name not in plain)
+    except EnvironmentFault as fault:
+        lacks = fault.message
     turbo = features.version_feature("libjpeg_turbo") if features.check_feature("libjpeg_turbo") else ""
     formats = (plugin.__name__.removeprefix("PIL.").removesuffix("ImagePlugin") for plugin in PLUGINS)
-    return Decoder(__version__, turbo or "", tuple(map(str.upper, formats)), MARGIN)
+    return Decoder(__version__, turbo or "", tuple(map(str.upper, formats)), MARGIN, fast, lacks)
 
 
 def uvloop() -> str:

@@ -87,6 +87,7 @@ def test_a_machine_that_is_well_has_no_advice():
         ({"engine_ports_free": 2}, "engine ports", "problem", "end who holds them"),
         ({"decoder": None}, "image decoder", "problem", "make install"),
         ({"decoder": Decoder("12", "", ("JPEG",), 3)}, "image decoder", "warning", "wheel"),
+        ({"decoder": Decoder("13", "3", ("JPEG",), 3, lacks="install x")}, "image decoder", "warning", "x"),
         ({"uvloop": ""}, "event loop", "problem", "make install"),
         ({"clock": Clock(1e-9, 0.02, True)}, "clock", "warning", "do not measure"),
         ({"generator": None}, "load generator", "warning", "--self-check"),
