@@ -7,7 +7,6 @@ import re
 
 MODEL_TYPES = frozenset(
     {
-        "internvl_chat",
         "deepseek_vl_v2",
         "multi_modality",
         "phi4mm",
@@ -20,17 +19,19 @@ MODEL_TYPES = frozenset(
         "whisper",
     }
 )
-PATHS = re.compile(
-    r"\bpoints\b|moss.*vl|internvl|janus|vicuna|llava-v1\.5|llava-next-video-7b|deepseek.*vl2"
+FIRST = r"\bpoints\b|moss.*vl"
+PATHS = (
+    FIRST + r"|internvl|janus|vicuna|llava-v1\.5|llava-next-video-7b|deepseek.*vl2"
     r"|llava-v1\.6-34b|llava-v1\.6-yi-34b|llava-next-video-34b|llava-onevision-qwen2"
-    r"|minicpm-[vo](?!-4[._][67])|phi-4-multimodal|deepseek-ocr|unlimited|paddleocr|whisper",
-    re.IGNORECASE,
+    r"|minicpm-[vo](?!-4[._][67])|phi-4-multimodal|deepseek-ocr|unlimited|paddleocr|whisper"
 )
+INTERNVL = "internvl_chat"
+"""The model_type whose conversation is followed (internvl.py); two paths come before it."""
 
 
 def built_in(path: str, model_type: object) -> str | None:
-    """What in the path or the config's model_type makes SGLang do so; None where it takes the folder's template."""
+    """What in the path or the config's model_type makes SGLang take a template that is not followed here."""
     if model_type in MODEL_TYPES:
         return f"model_type {model_type}"
-    found = PATHS.search(path)
+    found = re.search(FIRST if model_type == INTERNVL else PATHS, path, re.IGNORECASE)
     return f"{found[0]!r} in its path" if found else None

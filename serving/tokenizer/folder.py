@@ -9,22 +9,24 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokenizers import AddedToken, Tokenizer, pre_tokenizers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from serving.tokenizer.conversation import built_in
+from serving.tokenizer.conversation import INTERNVL, built_in
 from serving.tokenizer.errors import Uncountable
 
 NAMED_TOKENS = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
+QWEN_CLASSES = frozenset({"Qwen2Tokenizer", "Qwen2TokenizerFast"})
+QWEN_WORDS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 LLAMA_CLASSES = frozenset({"LlamaTokenizer", "LlamaTokenizerFast"})
 
 
 @dataclass(frozen=True, slots=True)
 class PromptFiles:
-    """A folder's files, read. special_tokens: by the names that templates use."""
+    """A folder's files, read. special_tokens: by the names that templates use; template: None for InternVL's conversation."""
 
     tokenizer: Tokenizer
     special_tokens: Mapping[str, str]
-    template: str
+    template: str | None
     image_token_id: int | None
 
 
@@ -33,30 +35,38 @@ def read(folder: Path, *, multimodal: bool) -> PromptFiles:
 
     Raises Uncountable that says what is missing, OSError and ValueError for files that cannot be read.
     """
-    if not (folder / "tokenizer.json").is_file():
-        raise Uncountable(f"{folder} has no tokenizer.json")
     config = _json(folder / "config.json")
     why = built_in(str(folder), config.get("model_type"))
     if why is not None:
         raise Uncountable(f"SGLang takes a template of its own for {folder} ({why})")
     settings = _json(folder / "tokenizer_config.json")
+    tokenizer = _tokenizer(folder, settings)
+    special = _special_tokens(folder, settings)
+    if config.get("model_type") == INTERNVL:
+        language = config.get("llm_config") or {}
+        if language.get("architectures") == ["InternLM2ForCausalLM"]:
+            raise Uncountable(f"{folder}: InternLM2's prompts are made in another way")
+        return PromptFiles(tokenizer, special, None, tokenizer.token_to_id("<IMG_CONTEXT>"))
     template = (_processor_template(folder) if multimodal else None) or _tokenizer_template(folder, settings)
     if not template:
         raise Uncountable(f"{folder} has no chat template")
     image_token = config.get("image_token_id", config.get("image_token_index"))
-    return PromptFiles(
-        _tokenizer(folder, settings),
-        _special_tokens(folder, settings),
-        template,
-        image_token if isinstance(image_token, int) else None,
-    )
+    return PromptFiles(tokenizer, special, template, image_token if isinstance(image_token, int) else None)
 
 
 def _tokenizer(folder: Path, settings: Mapping[str, Any]) -> Tokenizer:
+    file, parts = folder / "tokenizer.json", (folder / "vocab.json", folder / "merges.txt")
     try:
-        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        if file.is_file():
+            tokenizer = Tokenizer.from_file(str(file))
+        elif all(part.is_file() for part in parts) and settings.get("tokenizer_class") in QWEN_CLASSES:
+            tokenizer = _qwen(*map(str, parts))
+        else:
+            raise Uncountable(f"{folder} has no tokenizer.json")
+    except Uncountable:
+        raise
     except Exception as error:  # the library raises plain Exception
-        raise ValueError(f"{folder}/tokenizer.json: {error}") from error
+        raise ValueError(f"{folder}: its tokenizer cannot be read: {error}") from error
     if settings.get("tokenizer_class") in LLAMA_CLASSES:
         _as_llama(tokenizer, settings)
     tokenizer.no_truncation()
@@ -67,6 +77,20 @@ def _tokenizer(folder: Path, settings: Mapping[str, Any]) -> Tokenizer:
         if token["content"] not in known and tokenizer.id_to_token(int(number)) in (None, token["content"]):
             flags = {key: bool(value) for key, value in token.items() if key != "content"}
             tokenizer.add_tokens([AddedToken(token["content"], **flags)])
+    return tokenizer
+
+
+def _qwen(vocabulary: str, merges: str) -> Tokenizer:
+    """As transformers 5 makes it of these two files (tokenization_qwen2.py)."""
+    tokenizer = Tokenizer(models.BPE.from_file(vocabulary, merges))
+    tokenizer.normalizer = normalizers.NFC()
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(QWEN_WORDS), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
 
 

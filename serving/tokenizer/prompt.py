@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from serving.tokenizer import internvl
 from serving.tokenizer.errors import Uncountable
 from serving.tokenizer.folder import PromptFiles, read
 from serving.tokenizer.messages import TemplateInput, template_input
@@ -33,7 +34,7 @@ class PromptCounter:
         self._tokenizer = files.tokenizer
         self._special = dict(files.special_tokens)
         self._image_token_id = files.image_token_id
-        self._template = ChatTemplate(files.template)
+        self._template = None if files.template is None else ChatTemplate(files.template)
         self._multimodal = family != "text"
         self._llava = family == "llava"
         self._cuts = can_cut(files.tokenizer)
@@ -47,8 +48,12 @@ class PromptCounter:
         ends = time.thread_time() + min(cpu_s, MOST_CPU_S)
         if images:
             self._check_images(document, images)
+        if self._template is None:
+            ids = self._read(internvl.prompt(document, images), ends)
+            self._check_places(ids, images)
+            return _length(ids) + len(self._begins_with) - images
         given = template_input(document, self._template.content_format)
-        rendered = self._render(given, ends)
+        rendered = self._render(self._template, given, ends)
         ids = self._read(rendered, ends)
         if given.prefix:
             ids = self._append(ids, self._read(given.prefix, ends))
@@ -57,7 +62,7 @@ class PromptCounter:
             tokens = self._again(ids, rendered if not given.prefix else "", images, ends)
         return tokens - images
 
-    def _render(self, given: TemplateInput, ends: float) -> str:
+    def _render(self, template: ChatTemplate, given: TemplateInput, ends: float) -> str:
         attempts: list[list[dict[str, Any]] | None] = [given.tools]
         if given.tools is not None:  # as SGLang: some templates want a tool's function alone
             attempts.append([tool["function"] for tool in given.tools])
@@ -72,7 +77,7 @@ class PromptCounter:
                 **given.options,
             }
             try:
-                return self._template.render(variables, most_chars=MOST_CHARS, ends=ends)
+                return template.render(variables, most_chars=MOST_CHARS, ends=ends)
             except Uncountable:
                 raise
             except Exception as error:
@@ -107,14 +112,18 @@ class PromptCounter:
             raise Uncountable("the text holds what the engine takes for an image")
         if text != rendered:
             ids = self._read(text, ends)
-        places = (
-            sum(piece.count(self._image_token_id) for piece in ids) if self._image_token_id is not None else 0
-        )
-        if images and (places < images or (places > images and not self._llava)):  # LLaVA's first ones count
-            raise Uncountable("the prompt's placeholders are not those of its images")
+        self._check_places(ids, images)
         begin = self._special.get("bos_token")
         begun = images and not self._llava and begin is not None and text.startswith(begin)
         return _length(ids) + (0 if begun else len(self._begins_with))
+
+    def _check_places(self, ids: Ids, images: int) -> None:
+        number = self._image_token_id
+        places = sum(piece.count(number) for piece in ids) if number is not None else 0
+        if images and (
+            places < images or (places > images and not self._llava)
+        ):  # LLaVA fills the first ones
+            raise Uncountable("the prompt's placeholders are not those of its images")
 
     def _check_images(self, document: Mapping[str, Any], images: int) -> None:
         if self._image_token_id is None:
@@ -122,6 +131,12 @@ class PromptCounter:
         for name in IMAGE_OPTIONS:
             if document.get(name) is not None:
                 raise Uncountable(f"{name!r} may change the images' tokens")
+        if self._template is None and any(
+            (part.get("image_url") or {}).get("max_dynamic_patch") is not None
+            for message in document["messages"]
+            for part in (message.get("content") if isinstance(message.get("content"), list) else ())
+        ):
+            raise Uncountable("'max_dynamic_patch' changes the images' tokens")
         if self._llava and images > 1:
             raise Uncountable("SGLang takes only the first of several images for LLaVA")
 

@@ -15,6 +15,8 @@ from tokenizers import (
     trainers,
 )
 
+from serving.tokenizer.folder import QWEN_WORDS
+
 CORPUS = [
     "Describe the picture in one short sentence. What is in the image? The harbour at dawn, and a flower.",
     "You are a helpful assistant. system user assistant tool function name arguments type object string",
@@ -22,9 +24,6 @@ CORPUS = [
     "Опишите картинку одним предложением. Что на ней изображено?",
     "请描述这张图片。天气怎么样?  写一个简短的句子。",
 ] * 4
-WORDS = Regex(
-    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
-)
 QWEN_TOKENS = [
     "<|endoftext|>",
     "<|im_start|>",
@@ -120,7 +119,7 @@ def qwen_tokenizer() -> Tokenizer:
     tokenizer.normalizer = normalizers.NFC()
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Split(WORDS, "isolated"),
+            pre_tokenizers.Split(Regex(QWEN_WORDS), "isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
         ]
     )
@@ -235,6 +234,52 @@ def llava(folder: Path) -> Path:
             "image_token_index": tokenizer.token_to_id("<image>"),
             "text_config": {**_TEXT, "model_type": "llama", "architectures": ["LlamaForCausalLM"]},
             "vision_config": {"model_type": "clip_vision_model", "image_size": 336, "patch_size": 14},
+        },
+    )
+    return folder
+
+
+def internvl(folder: Path) -> Path:
+    """InternVL 2.5 or 3 on Qwen2, with the vocabulary as these folders have it: no tokenizer.json."""
+    folder.mkdir(parents=True)
+    tokenizer = qwen_tokenizer()
+    marks = ["<img>", "</img>", "<IMG_CONTEXT>", "<box>"]
+    tokenizer.add_special_tokens([AddedToken(mark, normalized=False, special=True) for mark in marks])
+    model = json.loads(tokenizer.to_str())["model"]
+    added = {
+        str(number): {"content": token.content, "special": token.special, "normalized": False}
+        for number, token in tokenizer.get_added_tokens_decoder().items()
+    }
+    words = {word: number for word, number in model["vocab"].items() if str(number) not in added}
+    (folder / "vocab.json").write_text(json.dumps(words))
+    (folder / "merges.txt").write_text(
+        "\n".join(["#version: 0.2", *(" ".join(pair) for pair in model["merges"])])
+    )
+    _write(
+        folder,
+        added_tokens={token["content"]: int(number) for number, token in added.items()},
+        tokenizer_config={
+            "added_tokens_decoder": added,
+            "eos_token": "<|im_end|>",
+            "pad_token": "<|endoftext|>",
+            "tokenizer_class": "Qwen2Tokenizer",
+        },
+        config={
+            "architectures": ["InternVLChatModel"],
+            "model_type": "internvl_chat",
+            "downsample_ratio": 0.5,
+            "force_image_size": 448,
+            "llm_config": {**_TEXT, "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2"},
+            "vision_config": {
+                "architectures": ["InternVisionModel"],
+                "model_type": "intern_vit_6b",
+                "image_size": 448,
+                "patch_size": 14,
+                "hidden_size": 64,
+                "num_attention_heads": 4,
+                "num_hidden_layers": 2,
+                "intermediate_size": 64,
+            },
         },
     )
     return folder

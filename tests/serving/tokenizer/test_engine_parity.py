@@ -52,7 +52,7 @@ def theirs(asked: list[tuple[Path, list[Case]]]) -> list[list[int | None]]:
 
 @pytest.mark.slow
 def test_prompts_are_counted_as_sglang_makes_them(tmp_path: Path) -> None:
-    """Qwen2, 2.5 and 3-VL, the tiny model, LLaVA-1.5 and a text model; what we count not, SGLang refuses."""
+    """Qwen2, 2.5 and 3-VL, the tiny model, LLaVA-1.5, InternVL and a text model; what we count not, SGLang refuses."""
     python = engine_python()
     text, one = texts(), one_image()
     asked = [
@@ -61,6 +61,7 @@ def test_prompts_are_counted_as_sglang_makes_them(tmp_path: Path) -> None:
         (folders.qwen(tmp_path / "three", model_type="qwen3_vl"), text + one + images(3, 6)),
         (tiny_model.ensure(tiny_model.cache_folder(None, os.environ), python), text + one + images(4, 6)),
         (folders.llava(tmp_path / "llava-hf"), text + one),
+        (folders.internvl(tmp_path / "internvl"), text + one + images(5, 2)),
         (folders.text(tmp_path / "text"), text),
     ]
 
@@ -74,4 +75,4 @@ def test_prompts_are_counted_as_sglang_makes_them(tmp_path: Path) -> None:
             if mine != real
         ]
         assert wrong == []
-        assert sum(count is not None for count in counts) >= len(cases) * 0.8
+        assert sum(count is not None for count in counts) >= len(cases) * 0.8, folder.name

@@ -69,6 +69,18 @@ def test_where_sglang_takes_a_template_of_its_own(tmp_path: Path, name: str) -> 
         read(folders.qwen(tmp_path / name), multimodal=True)
 
 
+def test_internvl_needs_no_template_and_no_tokenizer_json(tmp_path: Path) -> None:
+    """SGLang brings its conversation, and its folders hold Qwen's vocabulary and merges."""
+    folder = folders.internvl(tmp_path / "InternVL3-8B")
+
+    assert read(folder, multimodal=True).template is None
+    assert load(folder, "internvl_chat").count(HI, 0) > 100
+
+    settings(folder, tokenizer_class="InternLM2Tokenizer")
+    with pytest.raises(Uncountable, match=r"tokenizer\.json"):
+        read(folder, multimodal=True)
+
+
 def test_a_newer_minicpm_has_its_own(tmp_path: Path) -> None:
     """SGLang's built-in template is for the older ones."""
     assert read(folders.qwen(tmp_path / "MiniCPM-V-4.6"), multimodal=True).template
@@ -105,9 +117,9 @@ def test_added_tokens_of_the_config(tmp_path: Path) -> None:
 
 
 def test_a_broken_tokenizer_is_told(tmp_path: Path) -> None:
-    """ValueError with the path."""
+    """With its folder."""
     folder = folders.qwen(tmp_path / "m")
     (folder / "tokenizer.json").write_text("{}")
 
-    with pytest.raises(ValueError, match=r"tokenizer\.json"):
+    with pytest.raises(ValueError, match="tokenizer cannot be read"):
         read(folder, multimodal=True)
