@@ -90,10 +90,12 @@ class Fetcher:
             await (await self._loading).close()
 
     async def _fetched(self, url: str, held: Callable[[bytes], bool]) -> Fetched:
-        result = "given_up"
+        result, began = "given_up", self._clock.monotonic()
         try:
             found = await (await self._downloader()).get(url, held)
             result = found.read if isinstance(found, Fetched) else "downloaded"
+            if result != "fresh":
+                self._meter.observe(names.IMAGE_FETCH_SECONDS, self._clock.monotonic() - began)
         except ToolkitError as error:
             result = error.code.code
             raise

@@ -237,6 +237,14 @@ IMAGE_FETCHES = Metric(
     "Image URLs by how their fetch ended: downloaded, unchanged (304), fresh (not asked for), given_up (nobody waits any more), or the error's code.",
     ("result",),
 )
+IMAGE_FETCH_SECONDS = Metric(
+    "toolkit_image_fetch_seconds",
+    "histogram",
+    "seconds",
+    "Time from asking for an image by URL to its last byte, or to the 304, its wait for a place and redirects included.",
+    (),
+    STAGE_EDGES_S,
+)
 IMAGE_DOWNLOADS = Metric(
     "toolkit_image_downloads",
     "gauge",

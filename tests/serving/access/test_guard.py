@@ -49,6 +49,7 @@ def test_a_public_host_is_fetched() -> None:
     assert server.requests[0].startswith("GET /a.png?size=2 HTTP/1.1")
     assert tally.counts["toolkit_image_fetches_total downloaded"] == 2
     assert tally.counts["toolkit_image_download_bytes_total"] == 14
+    assert [name for name, seconds in tally.observed if seconds > 0] == ["toolkit_image_fetch_seconds"] * 2
 
 
 def test_a_name_that_stands_for_no_public_address_is_not_dialled() -> None:

@@ -125,6 +125,7 @@ class Tally(Meter):
         self.counts: dict[str, float] = {}
         self.gauges: dict[str, float] = {}
         self.greatest: dict[str, float] = {}
+        self.observed: list[tuple[str, float]] = []
 
     def count(self, metric: Metric, amount: float = 1.0, **labels: str) -> None:
         key = self._key(metric, labels)
@@ -136,7 +137,7 @@ class Tally(Meter):
         self.greatest[key] = max(value, self.greatest.get(key, value))
 
     def observe(self, metric: Metric, value: float, **labels: str) -> None:
-        self._key(metric, labels)
+        self.observed.append((self._key(metric, labels), value))
 
     def _key(self, metric: Metric, labels: dict[str, str]) -> str:
         assert set(labels) == set(metric.labels)
