@@ -62,6 +62,8 @@ def _parts(parts: list[Mapping[str, Any]]) -> str:
     text, many = "", sum(part["type"] == "image_url" for part in parts) > MANY
     for part in parts:
         if part["type"] == "image_url":
+            if part["image_url"].get("max_dynamic_patch") is not None:
+                raise Uncountable("'max_dynamic_patch' changes the images' tokens")
             text = f"{CONTEXT}\n{text}"
         else:
             text += ("\n" if many else "") + part["text"]

@@ -21,6 +21,9 @@ MOST_CPU_S = 3.0
 QWEN_IMAGE = re.compile(r"<\|vision_start\|>(?:<\|image_pad\|>)+<\|vision_end\|>|<image>")
 """What the engine takes for an image in a Qwen prompt, whoever wrote it (qwen_vl.py:395)."""
 
+LLAVA_MOST = 16
+"""Images of a request above which SGLang pools LLaVA's tokens (models/llava.py:93)."""
+
 IMAGE_OPTIONS = ("mm_processor_kwargs", "images_config", "max_dynamic_patch", "min_dynamic_patch")
 
 Ids = list[list[int]]
@@ -120,9 +123,8 @@ class PromptCounter:
     def _check_places(self, ids: Ids, images: int) -> None:
         number = self._image_token_id
         places = sum(piece.count(number) for piece in ids) if number is not None else 0
-        if images and (
-            places < images or (places > images and not self._llava)
-        ):  # LLaVA fills the first ones
+        too_many = places > images and not self._llava  # LLaVA fills the first ones
+        if images and (places < images or too_many):
             raise Uncountable("the prompt's placeholders are not those of its images")
 
     def _check_images(self, document: Mapping[str, Any], images: int) -> None:
@@ -131,19 +133,24 @@ class PromptCounter:
         for name in IMAGE_OPTIONS:
             if document.get(name) is not None:
                 raise Uncountable(f"{name!r} may change the images' tokens")
-        if self._template is None and any(
-            (part.get("image_url") or {}).get("max_dynamic_patch") is not None
-            for message in document["messages"]
-            for part in (message.get("content") if isinstance(message.get("content"), list) else ())
-        ):
-            raise Uncountable("'max_dynamic_patch' changes the images' tokens")
-        if self._llava and images > 1:
-            raise Uncountable("SGLang takes only the first of several images for LLaVA")
+        if self._llava and images > 1 and not (_as_several(document) and images <= LLAVA_MOST):
+            raise Uncountable("SGLang takes the first of several images for LLaVA, or pools their tokens")
 
 
 def load(folder: Path, family: str) -> PromptCounter:
     """Reads the folder. Takes up to seconds of CPU. Raises Uncountable, OSError, ValueError, jinja2.TemplateError."""
     return PromptCounter(read(folder, multimodal=family != "text"), family)
+
+
+def _as_several(document: Mapping[str, Any]) -> bool:
+    """Whether a part says that LLaVA's images are several; otherwise SGLang takes the first (processors/llava.py:252)."""
+    contents = (message.get("content") for message in document["messages"])
+    return any(
+        part.get("modalities") == "multi-images"
+        for content in contents
+        if isinstance(content, list)
+        for part in content
+    )
 
 
 def _length(ids: Ids) -> int:

@@ -131,6 +131,12 @@ def one_image() -> list[Case]:
     ]  # fmt: skip
 
 
+def five_images() -> list[Case]:
+    """As LLaVA must be told of several."""
+    parts = [{**picture((336, 336)), "modalities": "multi-images"} for _ in range(5)]
+    return [Case("five images", {"messages": asked(*parts, words("Compare."))}, ((336, 336),) * 5)]
+
+
 def images(seed: int, count: int) -> list[Case]:
     """Requests with several images of odd sizes, over several turns, with tools here and there."""
     stream = random.Random(seed)

@@ -14,7 +14,7 @@ from serving.tokenizer.errors import Uncountable
 from serving.tokenizer.prompt import load
 from tests.serving.access.test_parity import engine_python
 from tests.serving.tokenizer import folders
-from tests.serving.tokenizer.conversations import Case, images, one_image, texts
+from tests.serving.tokenizer.conversations import Case, five_images, images, one_image, texts
 
 SCRIPT = Path(__file__).with_name("engine_prompts.py")
 ROOT = Path(__file__).parents[3]
@@ -60,7 +60,7 @@ def test_prompts_are_counted_as_sglang_makes_them(tmp_path: Path) -> None:
         (folders.qwen(tmp_path / "two-five"), text + one + images(2, 8)),
         (folders.qwen(tmp_path / "three", model_type="qwen3_vl"), text + one + images(3, 6)),
         (tiny_model.ensure(tiny_model.cache_folder(None, os.environ), python), text + one + images(4, 6)),
-        (folders.llava(tmp_path / "llava-hf"), text + one),
+        (folders.llava(tmp_path / "llava-hf"), text + one + five_images()),
         (folders.internvl(tmp_path / "internvl"), text + one + images(5, 2)),
         (folders.text(tmp_path / "text"), text),
     ]
