@@ -1,14 +1,24 @@
-"""From a composed body to an answer: takes pairs, makes the attempts, judges the pairs by how they went."""
+"""From a composed body to an answer: takes pairs, makes the attempts, judges the pairs by how they went.
 
+An attempt that fails before its first token may be followed by another one: serving/schedule/retry.py decides, over the
+pair that the book thinks best, with rids and a room of its own. What a client has seen a token of is never begun anew.
+"""
+
+import asyncio
+import random
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 from serving.chat import EngineBody
 from serving.choices import merge_progress, stream_all, whole_all
-from serving.dispatch import Dispatcher, Forward, LegLost, Limits, Pair, Progress
-from serving.pairs import PairBook
+from serving.dispatch import Dispatcher, Forward, LegLost, Limits, Lost, Pair, Progress
+from serving.guarded import GivenUp, given_up
+from serving.pairs import Moves, PairBook
+from serving.retry_config import RetryConfig
+from serving.schedule.retry import Cause, Refusal, Retries
+from serving.stream import TransferFailed
 from toolkit.core.clock import Clock
-from toolkit.core.errors import EngineFailed, EngineUnavailable, OutOfTime
+from toolkit.core.errors import Busy, EngineFailed, EngineUnavailable, OutOfTime, ToolkitError
 
 T = TypeVar("T")
 
@@ -17,26 +27,45 @@ SUSPECT_AFTER_S = 2.0
 nothing else came out of the pair meanwhile (an overloaded pair is no broken one: taking it out would add to the failures)."""
 
 
+class Stalled(EngineFailed):
+    """The attempt was given up for another pair. Never told to a client: it is raised only where a retry is granted."""
+
+
 class Answerer:
     """Answers requests over the pairs in rotation."""
 
     def __init__(
-        self, book: PairBook, dispatcher: Dispatcher, clock: Clock, on_lost: Callable[[str], None]
+        self,
+        book: PairBook,
+        dispatcher: Dispatcher,
+        clock: Clock,
+        on_lost: Callable[[str], None],
+        on_doubt: Callable[[], None] = lambda: None,
+        retries: Retries | None = None,
     ) -> None:
-        """on_lost is told the name of an engine whose connection broke."""
+        """on_lost is told the name of an engine whose connection broke; on_doubt is called when a pair became suspect.
+
+        retries: None: a failed attempt is told at once.
+        """
         self._book = book
         self._dispatcher = dispatcher
         self._clock = clock
+        self._retries = retries or Retries(RetryConfig(max_attempts=1), random.Random(0))
         self._on_lost = on_lost
+        self._on_doubt = on_doubt
 
     async def stream(
         self, body: EngineBody, choices: int, limits: Limits, progress: Progress, forward: Forward
     ) -> None:
-        """Stream the answer through `forward`. Raises the typed error of the first attempt that failed."""
+        """Stream the answer through `forward`. Raises the typed error of the last attempt of the first choice that failed."""
 
         async def one(mine: Progress, out: Forward) -> None:
-            await self._on_a_pair(
-                mine, lambda pair: self._dispatcher.stream(pair, body, limits, mine, self._moving(pair, out))
+            await self._answered(
+                mine,
+                limits,
+                lambda pair: self._dispatcher.stream(
+                    pair, body, limits, mine, self._moving(pair, out), lambda: self._book.prefilled(pair)
+                ),
             )
 
         if choices == 1:
@@ -51,10 +80,16 @@ class Answerer:
             merge_progress(parts, progress)
 
     async def whole(self, body: EngineBody, choices: int, limits: Limits, progress: Progress) -> bytes:
-        """The non-streamed answer. Raises the typed error of the first attempt that failed."""
+        """The non-streamed answer. Raises the typed error of the last attempt of the first choice that failed."""
 
         async def one(mine: Progress) -> bytes:
-            return await self._on_a_pair(mine, lambda pair: self._dispatcher.whole(pair, body, limits, mine))
+            return await self._answered(
+                mine,
+                limits,
+                lambda pair: self._dispatcher.whole(
+                    pair, body, limits, mine, lambda: self._book.prefilled(pair)
+                ),
+            )
 
         if choices == 1:
             return await one(progress)
@@ -79,31 +114,116 @@ class Answerer:
 
         return move
 
-    async def _on_a_pair(self, progress: Progress, attempt: Callable[[Pair], Awaitable[T]]) -> T:
+    async def _answered(
+        self, progress: Progress, limits: Limits, attempt: Callable[[Pair], Awaitable[T]]
+    ) -> T:
+        """Attempts until one succeeds or none is left to make."""
+        tried: list[Pair] = []
+        while True:
+            now = self._clock.monotonic()
+            pair = self._book.take(now, avoid=tried)
+            if not tried:
+                self._retries.arrived(now)
+            tried.append(pair)
+            progress.again(pair)
+            try:
+                return await self._attempt(pair, tried, progress, limits, attempt)
+            except (EngineFailed, Busy) as error:
+                wait_s = self._again(error, tried, progress, limits.deadline)
+            await asyncio.sleep(wait_s)
+
+    async def _attempt(
+        self,
+        pair: Pair,
+        tried: list[Pair],
+        progress: Progress,
+        limits: Limits,
+        attempt: Callable[[Pair], Awaitable[T]],
+    ) -> T:
         book = self._book
-        pair = progress.pair = book.take()
-        moves = book.moves(pair)
+        before = book.moves(pair)
+        patience_s = self._retries.stall_s(limits.deadline - self._clock.monotonic())
         try:
-            answer = await attempt(pair)
-        except LegLost as error:
-            self._on_lost(error.engine)
-            raise
-        except EngineUnavailable:
-            raise
-        except EngineFailed:
-            book.failed(pair)
-            raise
-        except OutOfTime:
-            begun = progress.dispatched_at
-            if (
-                begun is not None
-                and self._clock.monotonic() - begun >= SUSPECT_AFTER_S
-                and book.moves(pair) == moves
-            ):
-                book.failed(pair)
+            if patience_s is None or len(book.pairs) == 1:
+                answer = await attempt(pair)
+            else:
+                with given_up(patience_s, lambda: self._stalls(before, tried, progress, limits.deadline)):
+                    answer = await attempt(pair)
+        except GivenUp:
+            raise Stalled(f"Nothing came out of {pair.name} for {patience_s:.1f} s.") from None
+        except ToolkitError as error:
+            self._judge(error, pair, before, progress)
             raise
         else:
             book.moved(pair)
             return answer
         finally:
             book.give_back(pair)
+
+    def _judge(self, error: ToolkitError, pair: Pair, before: Moves, progress: Progress) -> None:
+        """What an attempt's failure says about its pair."""
+        book, now = self._book, self._clock.monotonic()
+        suspected = book.is_suspect(pair)
+        if isinstance(error, LegLost):
+            self._on_lost(error.engine)
+            return
+        if isinstance(error, Busy):
+            book.busy(pair, now)
+        elif isinstance(error, TransferFailed):
+            book.transfer_failed(pair, now)
+        elif isinstance(error, OutOfTime):
+            begun, prefilled = progress.dispatched_at, progress.prefill_done_at is not None
+            if begun is None or now - begun < SUSPECT_AFTER_S or not book.quiet(pair, before, prefilled):
+                return
+            book.failed(pair)
+        elif isinstance(error, EngineFailed):
+            book.failed(pair)
+        if book.is_suspect(pair) and not suspected:
+            self._on_doubt()
+
+    def _again(self, error: ToolkitError, tried: list[Pair], progress: Progress, deadline: float) -> float:
+        """The wait before the next attempt. Raises the error where there is none; both are written down."""
+        pair, now = tried[-1], self._clock.monotonic()
+        if progress.first_token_at is not None:
+            raise error
+        cause = cause_of(error)
+        other = self._book.has_other(tried)
+        granted: float | Refusal = 0.0
+        if not isinstance(error, Stalled):  # which was granted when it was raised
+            granted = self._retries.ask(cause, progress.attempts, now=now, deadline=deadline, other=other)
+        then = granted if isinstance(granted, Refusal) else "retried"
+        progress.lost.append(
+            Lost(pair, cause, error.message, then, progress.dispatched_at, now, progress.choice)
+        )
+        if not isinstance(granted, Refusal):
+            return granted
+        if cause is Cause.TRANSFER and not other:
+            raise EngineUnavailable(
+                f"{error.message} No other pair is in rotation.", retry_after_s=self._book.retry_after_s(now)
+            ) from error
+        raise error
+
+    def _stalls(self, before: Moves, tried: list[Pair], progress: Progress, deadline: float) -> bool:
+        """Whether to leave the pair for another one: nothing came out of it, and a retry is granted."""
+        book, pair, prefilled = self._book, tried[-1], progress.prefill_done_at is not None
+        if progress.first_token_at is not None or not book.quiet(pair, before, prefilled):
+            return False
+        if not book.is_suspect(pair):
+            book.silent(pair, before, prefilled)
+            self._on_doubt()
+        if not book.has_other(tried, sure=True):
+            return False
+        now = self._clock.monotonic()
+        granted = self._retries.ask(Cause.STALLED, progress.attempts, now=now, deadline=deadline, other=True)
+        return not isinstance(granted, Refusal)
+
+
+def cause_of(error: ToolkitError) -> Cause:
+    """The cause that a failed attempt's error stands for."""
+    if isinstance(error, LegLost):
+        return Cause.UNREACHABLE
+    if isinstance(error, TransferFailed):
+        return Cause.TRANSFER
+    if isinstance(error, Stalled):
+        return Cause.STALLED
+    return Cause.BUSY if isinstance(error, Busy) else Cause.FAILED

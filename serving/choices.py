@@ -106,6 +106,8 @@ def merge_progress(parts: Sequence[Progress], into: Progress) -> None:
     into.gaps_s = [gap for part in parts for gap in part.gaps_s]
     into.token_events = sum(part.token_events for part in parts)
     into.rids = tuple(rid for part in parts for rid in part.rids)
+    into.attempts = sum(part.attempts for part in parts)
+    into.lost = [lost for part in parts for lost in part.lost]
     into.room = parts[0].room
     into.pair = parts[0].pair
     into.finish_reason = parts[0].finish_reason

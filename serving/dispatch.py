@@ -30,6 +30,7 @@ from toolkit.core.http.sse import EventSplitter
 T = TypeVar("T")
 Forward = Callable[[bytes], Awaitable[None]]
 Posting = Coroutine[Any, Any, Response]
+OnPrefilled = Callable[[], None]
 DecodeLeg = Callable[[Posting, asyncio.Task[None]], Awaitable[T]]
 MAX_ERROR_BYTES = 64_000
 JSON_HEADERS = (("content-type", "application/json"),)
@@ -71,9 +72,23 @@ class Limits:
     whole_s: float
 
 
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """An attempt that failed before its first token. then: "retried", or why it was not. Instants on the monotonic clock."""
+
+    pair: Pair
+    cause: str
+    message: str
+    then: str
+    dispatched_at: float | None
+    ended_at: float
+    choice: int
+
+
 @dataclass(slots=True)
 class Progress:
-    """What is known of an attempt so far; instants on the monotonic clock. Filled in as it goes."""
+    """What is known of the current attempt; instants on the monotonic clock. Filled in as it goes. `attempts` and `lost` are
+    of all attempts."""
 
     dispatched_at: float | None = None
     prefill_done_at: float | None = None
@@ -87,6 +102,15 @@ class Progress:
     room: int | None = None
     choice: int = 0
     pair: Pair | None = None
+    attempts: int = 0
+    lost: list[Lost] = field(default_factory=list)
+
+    def again(self, pair: Pair) -> None:
+        """A new attempt begins; nothing of the one before was seen by anybody."""
+        self.pair = pair
+        self.attempts += 1
+        self.dispatched_at = self.prefill_done_at = self.first_token_at = self.last_token_at = None
+        self.gaps_s, self.usage, self.finish_reason, self.token_events = [], {}, None, 0
 
 
 class Dispatcher:
@@ -107,25 +131,41 @@ class Dispatcher:
         self._draining = asyncio.Event()
 
     async def stream(
-        self, pair: Pair, body: EngineBody, limits: Limits, progress: Progress, forward: Forward
+        self,
+        pair: Pair,
+        body: EngineBody,
+        limits: Limits,
+        progress: Progress,
+        forward: Forward,
+        on_prefilled: OnPrefilled = lambda: None,
     ) -> None:
         """Stream the answer through `forward`, whole events only, nothing before the first content token.
 
-        Raises the typed error of whatever ended it early; `progress` tells how far it came.
+        on_prefilled: called when the KV cache has gone to decode. Raises the typed error of whatever ended it early;
+        `progress` tells how far it came.
         """
         await self._attempt(
             pair,
             body,
             progress,
+            on_prefilled,
             lambda post, _: self._decode_stream(post, pair, limits, progress, forward),
         )
 
-    async def whole(self, pair: Pair, body: EngineBody, limits: Limits, progress: Progress) -> bytes:
+    async def whole(
+        self,
+        pair: Pair,
+        body: EngineBody,
+        limits: Limits,
+        progress: Progress,
+        on_prefilled: OnPrefilled = lambda: None,
+    ) -> bytes:
         """The non-streamed answer. Its first token counts as out when the prefill leg has answered."""
         return await self._attempt(
             pair,
             body,
             progress,
+            on_prefilled,
             lambda post, prefill: self._decode_whole(post, prefill, pair, limits, progress),
         )
 
@@ -139,7 +179,14 @@ class Dispatcher:
     def open_aborts(self) -> int:
         return len(self._aborts)
 
-    async def _attempt(self, pair: Pair, body: EngineBody, progress: Progress, decode: DecodeLeg[T]) -> T:
+    async def _attempt(
+        self,
+        pair: Pair,
+        body: EngineBody,
+        progress: Progress,
+        on_prefilled: OnPrefilled,
+        decode: DecodeLeg[T],
+    ) -> T:
         prefill_rid, decode_rid = self._rendezvous.rid(), self._rendezvous.rid()
         room = self._rendezvous.room()
         progress.rids, progress.room = (prefill_rid, decode_rid), room
@@ -159,7 +206,9 @@ class Dispatcher:
         try:
             async with asyncio.TaskGroup() as group:
                 prefill = group.create_task(
-                    self._prefill_leg(post(pair.prefill, prefill_rid), pair.prefill.name, progress)
+                    self._prefill_leg(
+                        post(pair.prefill, prefill_rid), pair.prefill.name, progress, on_prefilled
+                    )
                 )
                 answer = await decode(post(pair.decode, decode_rid), prefill)
                 whole = True
@@ -173,7 +222,9 @@ class Dispatcher:
                 self._abort(pair.prefill, prefill_rid, again=early)
                 self._abort(pair.decode, decode_rid, again=early)
 
-    async def _prefill_leg(self, posting: Posting, name: str, progress: Progress) -> None:
+    async def _prefill_leg(
+        self, posting: Posting, name: str, progress: Progress, on_prefilled: OnPrefilled
+    ) -> None:
         response = await posting
         try:
             if response.status != 200:
@@ -187,6 +238,7 @@ class Dispatcher:
                 reader.end()
             else:
                 read_whole(name, await response.read())
+            on_prefilled()
             if progress.prefill_done_at is None:
                 progress.prefill_done_at = self._clock.monotonic()
         except TransportError as error:

@@ -1,7 +1,8 @@
 """Run a piece of work beside conditions that may end it."""
 
 import asyncio
-from collections.abc import Awaitable, Coroutine
+import contextlib
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -18,6 +19,40 @@ async def guarded(work: Awaitable[T], *guards: Coroutine[Any, Any, None]) -> T:
         return result
     except BaseExceptionGroup as failures:
         raise first_leaf(failures) from None
+
+
+class GivenUp(Exception):
+    """The block was left because `decide` said so."""
+
+
+@contextlib.contextmanager
+def given_up(after_s: float, decide: Callable[[], bool]) -> Iterator[None]:
+    """Raises GivenUp out of the block, where `decide()` is true when the block has run so long.
+
+    The block does not run on between the decision and its end (a guard's error comes a turn of the loop later).
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    before = task.cancelling()
+    decided = False
+
+    def look() -> None:
+        nonlocal decided
+        decided = decide()
+        if decided:
+            task.cancel()
+
+    timer = asyncio.get_running_loop().call_later(after_s, look)
+    try:
+        yield
+    except asyncio.CancelledError:
+        if decided and task.cancelling() - 1 <= before:
+            raise GivenUp from None
+        raise
+    finally:
+        timer.cancel()
+        if decided:
+            task.uncancel()
 
 
 def first_leaf(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -13,10 +13,11 @@ from serving import chat
 from serving.access.encode import encode
 from serving.config import Handover
 from serving.dispatch import Dispatcher, Limits, Pair, Progress
-from serving.pairs import PairBook
+from serving.pairs import Moves, PairBook
 from serving.service import EngineEndpoint
+from serving.stream import TransferFailed
 from toolkit.core.clock import Clock
-from toolkit.core.errors import ToolkitError
+from toolkit.core.errors import Busy, OutOfTime, ToolkitError
 from toolkit.core.http.client import HttpClient
 from toolkit.core.http.errors import TransportError
 
@@ -33,7 +34,8 @@ PROBE_AGAIN_TIMEOUT_S = 10.0
 """For a pair that has served before: everything is loaded, so more than this is a stuck pair, not a slow one."""
 
 SLOW_LOOKS = 3
-"""Looks at /ready in a row that may go unanswered: under load an engine answers late, and taking it out then sheds everything."""
+"""Looks at /ready in a row that may go unanswered while nothing comes out of the engine: under load it answers late, and taking
+it out then sheds everything."""
 
 
 class Prober:
@@ -76,6 +78,11 @@ class Prober:
         self._book.engine_seen(engine, up=False)
         self._look_now[engine].set()
 
+    def look_at_all(self) -> None:
+        """A pair became suspect: it is probed after a look at its engines, now."""
+        for look_now in self._look_now.values():
+            look_now.set()
+
     def wake(self) -> None:
         """Probe every pair that has to prove itself and is not being probed."""
         for pair in self._book.unproven():
@@ -89,9 +96,12 @@ class Prober:
 
     async def _watch(self, engine: EngineEndpoint) -> None:
         slow, pause_s = 0, min(NEVER_UP_LOOK_S, self._interval_s)
+        moves = self._book.engine_moves(engine.name)
         while True:
             up = await self._is_ready(engine)
-            slow = slow + 1 if up is None else 0
+            moved = self._book.engine_moves(engine.name) != moves
+            moves = self._book.engine_moves(engine.name)
+            slow = 0 if up is not None or moved else slow + 1
             if up is None:
                 up = self._book.is_up(engine.name) and slow < SLOW_LOOKS
             if up != self._book.is_up(engine.name):
@@ -128,18 +138,28 @@ class Prober:
         return True
 
     async def _prove(self, pair: Pair) -> None:
-        patience_s = PROBE_AGAIN_TIMEOUT_S if self._book.is_proven(pair) else PROBE_TIMEOUT_S
+        patience_s = PROBE_AGAIN_TIMEOUT_S if self._book.is_loaded(pair) else PROBE_TIMEOUT_S
+        before = self._book.moves(pair)
         limits = Limits(self._clock.monotonic() + patience_s, stall_s=patience_s, whole_s=patience_s)
         try:
             await self._dispatcher.whole(pair, self._body, limits, Progress())
         except ToolkitError as error:
             self.faults[pair.name] = error.message
             log.warning("pair %s did not pass the probe: %s", pair.name, error.message)
-            self._book.disproved(pair)
+            self._failed(pair, before, error)
             return
         self.faults.pop(pair.name, None)
         log.info("pair %s is in rotation", pair.name)
         self._book.proven(pair)
+
+    def _failed(self, pair: Pair, before: Moves, error: ToolkitError) -> None:
+        """Load is no fault: a pair without room, or one that answers others while the probe waits, stays where it is."""
+        if isinstance(error, TransferFailed):
+            self._book.transfer_failed(pair, self._clock.monotonic())
+        now = self._book.moves(pair)
+        slow = isinstance(error, OutOfTime) and now.pair != before.pair and now.decode != before.decode
+        if not slow and not isinstance(error, Busy):
+            self._book.disproved(pair)
 
 
 def probe_body(model: str, handover: Handover | None) -> chat.EngineBody:

@@ -15,6 +15,14 @@ from toolkit.core.errors import Busy, EngineFailed, InvalidRequest, ToolkitError
 
 RETRY_AFTER_S = 1.0
 
+TRANSFER_FAILED = "transfer failed"
+ABORTED = "AbortReq"
+"""SGLang's words when a KV cache did not arrive (prefill.py:1287, decode.py:2864), and when an abort is why."""
+
+
+class TransferFailed(EngineFailed):
+    """The KV cache did not get from prefill to decode: the fault of the two together, whichever told it."""
+
 
 class Kind(Enum):
     """What one event means for the request's timeline."""
@@ -112,7 +120,8 @@ def refusal(engine: str, status: int, document: object) -> ToolkitError:
         return Busy(f"{engine} has no room: {message}", code="engine_busy", retry_after_s=RETRY_AFTER_S)
     if 400 <= status < 500 and status not in (408, 499):
         return InvalidRequest(f"The engine refused the request: {message}", code="engine_rejected")
-    return EngineFailed(f"{engine} failed ({status}): {message}")
+    kind = TransferFailed if TRANSFER_FAILED in message and ABORTED not in message else EngineFailed
+    return kind(f"{engine} failed ({status}): {message}")
 
 
 def _status_of(document: Mapping[str, Any]) -> int:

@@ -5,7 +5,7 @@ from pathlib import Path
 from serving.telemetry import stages
 from toolkit.core import journal
 from toolkit.core.errors import UsageFault
-from toolkit.core.sample import Sample
+from toolkit.core.sample import LostAttempt, Sample
 
 JOURNAL = "requests"
 BAR_CHARS = 40
@@ -15,7 +15,7 @@ MEANING = {
     "fetch": "fetching images",
     "prepare": "decoding, scaling, encoding images",
     "wait": "waiting for an engine slot",
-    "dispatch": "choosing a pair, posting both legs",
+    "dispatch": "failed attempts, choosing a pair, posting both legs",
     "prefill": "prefill and KV transfer",
     "first_token": "decode to the first token",
     "decode": "first token to the end",
@@ -60,7 +60,8 @@ def render(sample: Sample) -> str:
     shape = "stream" if sample.stream else "whole answer"
     lines = [
         f"{sample.request_id}  {sample.outcome.value} ({sample.status})  {kind}",
-        f"model {sample.model}, tenant {sample.tenant}, {shape}, pair {sample.prefill or '-'} + {sample.decode or '-'}",
+        f"model {sample.model}, tenant {sample.tenant}, {shape}, pair {sample.prefill or '-'} + {sample.decode or '-'}"
+        + (f", attempts {sample.attempts}" if sample.attempts > sample.choices else ""),
     ]
     if sample.error_code is not None:
         lines.append(f"error {sample.error_code} in hop {sample.error_hop}: {sample.error_message}")
@@ -69,6 +70,7 @@ def render(sample: Sample) -> str:
         f"TTFT {_ms(ttft)} of {sample.ttft_budget * 1000:.0f} ms budget, total {_ms(sample.timeline.ended)}, "
         f"ITL mean {_ms(sample.itl.mean if sample.itl.count else None)} / p95 {_ms(sample.itl.p95 if sample.itl.count else None)}"
     )
+    lines += [attempt(number, lost) for number, lost in enumerate(sample.lost_attempts, 1)]
     how = "counted" if sample.tokens_counted else "estimated"
     lines.append(
         f"tokens: prompt {_count(sample.prompt_tokens)} ({how} {sample.text_tokens_estimated} text + "
@@ -92,6 +94,17 @@ def render(sample: Sample) -> str:
         lines.append(f"  {name:<12}|{bar}| {_ms(seconds):>10}  {MEANING[name]}{cut}")
         begun += seconds
     return "\n".join(lines)
+
+
+def attempt(number: int, lost: LostAttempt) -> str:
+    """One failed attempt and what came next."""
+    spent = None if lost.dispatched is None else lost.ended - lost.dispatched
+    then = "tried again" if lost.then == "retried" else f"not tried again ({lost.then})"
+    choice = f" of choice {lost.choice}" if lost.choice else ""
+    return (
+        f"failed attempt {number}{choice}: {lost.prefill} + {lost.decode} at {_ms(lost.dispatched)}, {lost.cause} after"
+        f" {_ms(spent)}, {then}: {lost.message}"
+    )
 
 
 def _ms(seconds: float | None) -> str:

@@ -2,7 +2,15 @@
 
 import pytest
 
-from serving.pairs import FAILURES_IN_A_ROW, PairBook
+from serving.pairs import (
+    BLACKLIST_FIRST_S,
+    BUSY_LONGEST_S,
+    FAILURES_IN_A_ROW,
+    OUT_LEAST_S,
+    OUT_LONGEST_S,
+    PairBook,
+    blacklisted_s,
+)
 from serving.service import EngineEndpoint
 from toolkit.core.errors import EngineUnavailable
 
@@ -32,14 +40,14 @@ def test_nothing_serves_before_an_image_went_through(book):
     assert not book.ready
     assert len(book.unproven()) == 2
     with pytest.raises(EngineUnavailable, match="engines up: decode-0, decode-1, prefill-0"):
-        book.take()
+        book.take(0.0)
 
 
 def test_load_spreads_over_decodes(book):
     """The decode with the fewest requests is next."""
     bring_up(book, "prefill-0", "decode-0", "decode-1")
 
-    taken = [book.take().decode.name for _ in range(4)]
+    taken = [book.take(0.0).decode.name for _ in range(4)]
 
     assert sorted(taken) == ["decode-0", "decode-0", "decode-1", "decode-1"]
 
@@ -49,7 +57,7 @@ def test_a_dead_decode_leaves_the_other_serving(book):
     bring_up(book, "prefill-0", "decode-0", "decode-1")
     book.engine_seen("decode-0", up=False)
 
-    assert {book.take().decode.name for _ in range(3)} == {"decode-1"}
+    assert {book.take(0.0).decode.name for _ in range(3)} == {"decode-1"}
 
 
 def test_an_engine_that_came_back_proves_its_pairs_again(book):
@@ -64,7 +72,7 @@ def test_an_engine_that_came_back_proves_its_pairs_again(book):
 def test_failures_in_a_row_make_a_pair_suspect_and_the_probe_decides(book):
     """It goes on serving while it is probed: a client's poison requests must not take it from everybody else."""
     bring_up(book, "prefill-0", "decode-0")
-    pair = book.take()
+    pair = book.take(0.0)
     for _ in range(FAILURES_IN_A_ROW - 1):
         book.failed(pair)
     book.moved(pair)
@@ -85,7 +93,7 @@ def test_failures_in_a_row_make_a_pair_suspect_and_the_probe_decides(book):
 def test_every_pair_taken_is_given_back_once(book):
     """check() is what a test's teardown asks."""
     bring_up(book, "prefill-0", "decode-0")
-    pair = book.take()
+    pair = book.take(0.0)
 
     with pytest.raises(AssertionError):
         book.check()
@@ -93,3 +101,109 @@ def test_every_pair_taken_is_given_back_once(book):
     book.check()
     with pytest.raises(AssertionError):
         book.give_back(pair)
+
+
+def take(book, now=0.0, avoid=()):
+    """Which decode the next request would get."""
+    pair = book.take(now, avoid)
+    book.give_back(pair)
+    return pair.decode.name
+
+
+def test_a_retry_goes_away_from_the_pairs_that_failed_it(book):
+    """Where another is in rotation, however loaded it is."""
+    bring_up(book, "prefill-0", "decode-0", "decode-1")
+    loaded = [book.take(0.0, avoid=[pair]) for pair in [book.take(0.0)] for _ in range(3)]
+
+    assert {pair.decode.name for pair in loaded} == {"decode-1"}
+    assert book.take(0.0, avoid=[book.take(0.0)]).decode.name == "decode-1"
+    assert book.has_other([loaded[0]]) and not book.has_other([state.pair for state in book.pairs.values()])
+
+
+def test_a_pair_whose_transfer_failed_serves_only_where_nothing_better_does(book):
+    """SGLang may have blacklisted the session: others come first until a probe went through."""
+    bring_up(book, "prefill-0", "decode-0", "decode-1")
+    failed = next(state.pair for state in book.pairs.values() if state.pair.decode.name == "decode-0")
+    book.transfer_failed(failed, now=5.0)
+
+    assert {take(book, 5.0) for _ in range(3)} == {"decode-1"}
+    assert book.unproven() == [failed]
+    book.engine_seen("decode-1", up=False)
+    assert take(book, 6.0) == "decode-0"
+    book.proven(failed)
+    bring_up(book, "decode-1")
+    assert take(book, 7.0) == "decode-0" and book.unproven() == []
+
+
+def test_the_only_pair_blacklisted_is_told_with_the_time_its_engine_needs(book):
+    """SGLang looks again after 30 s, then after twice as long each time."""
+    bring_up(book, "prefill-0", "decode-0")
+    pair = book.take(5.0)
+    book.transfer_failed(pair, now=5.0)
+    book.disproved(pair)
+    book.transfer_failed(pair, now=9.0)
+
+    with pytest.raises(EngineUnavailable) as refused:
+        book.take(15.0)
+
+    assert refused.value.retry_after_s == OUT_LEAST_S + BLACKLIST_FIRST_S - 10
+    assert [blacklisted_s(since) for since in (0, 29, 30, 89, 90, 209, 210)] == [30, 1, 60, 1, 120, 1, 240]
+
+
+def test_an_outage_of_unknown_length_is_expected_to_last_as_long_again(book):
+    """Not always 2 s, which would bring everybody back in vain; within bounds."""
+    bring_up(book, "prefill-0", "decode-0")
+    book.give_back(book.take(100.0))
+    book.engine_seen("decode-0", up=False)
+
+    assert [book.retry_after_s(now) for now in (100.5, 110.0, 500.0)] == [OUT_LEAST_S, 10.0, OUT_LONGEST_S]
+
+
+def test_backpressure_sends_others_first_and_takes_no_pair_out(book):
+    """429 and 503 are no fault: the only pair goes on serving; of two the other comes first, for longer each time."""
+    bring_up(book, "prefill-0", "decode-0", "decode-1")
+    busy = book.take(0.0)
+    book.give_back(busy)
+    held, now = [], 0.0
+    for _ in range(6):
+        book.busy(busy, now)
+        assert book.unproven() == []
+        begun = now
+        while take(book, now) != busy.decode.name:
+            now += 0.5
+        held.append(now - begun)
+
+    assert held == [1, 2, 4, 8, 8, 8] and held[-1] == BUSY_LONGEST_S
+    book.moved(busy)
+    book.busy(busy, now)
+    assert take(book, now + 1.0) == busy.decode.name
+    book.engine_seen("decode-1", up=False)
+    assert take(book, now) == busy.decode.name
+
+
+def test_silence_is_laid_on_the_engine_that_nothing_else_comes_out_of():
+    """A frozen prefill makes all its pairs suspect, and none of a decode that goes on answering."""
+    book = PairBook([engine("prefill-0"), engine("prefill-1")], [engine("decode-0"), engine("decode-1")])
+    bring_up(book, *book.engines)
+    silent, moving = book.pairs["prefill-0", "decode-0"].pair, book.pairs["prefill-1", "decode-0"].pair
+    before = book.moves(silent)
+    book.prefilled(moving)
+    book.moved(moving)
+
+    assert book.quiet(silent, before, prefilled=False)
+    book.silent(silent, before, prefilled=False)
+
+    assert {pair.prefill.name for pair in book.unproven()} == {"prefill-0"}
+    assert len(book.unproven()) == 2
+
+
+def test_a_pair_that_others_get_answers_from_is_slow_and_not_quiet(book):
+    """Of the asking attempt's own progress nothing is made."""
+    bring_up(book, "prefill-0", "decode-0")
+    pair = book.take(0.0)
+    before = book.moves(pair)
+    book.prefilled(pair)
+
+    assert book.quiet(pair, before, prefilled=True)
+    assert not book.quiet(pair, before, prefilled=False)
+    book.give_back(pair)

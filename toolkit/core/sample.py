@@ -64,6 +64,24 @@ class Timeline:
 
 
 @dataclass(frozen=True, slots=True)
+class LostAttempt:
+    """An attempt that failed before its first token. Times: seconds after arrival.
+
+    cause: unreachable, transfer, failed, stalled, busy. then: "retried", or why it was not made again: too_many, no_pair,
+    no_time, no_budget.
+    """
+
+    prefill: str
+    decode: str
+    cause: str
+    then: str
+    dispatched: float | None
+    ended: float
+    message: str = ""
+    choice: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class ItlSummary:
     """Gaps between token-bearing events, seconds."""
 
@@ -103,6 +121,8 @@ class Sample:
     decode: str | None = None
     rids: tuple[str, ...] = ()
     bootstrap_room: int | None = None
+    attempts: int = 0  # pairs asked, of all choices; the fields above are of the last one
+    lost_attempts: tuple[LostAttempt, ...] = ()
     itl: ItlSummary = field(default_factory=ItlSummary)
     images: tuple[ImageRecord, ...] = ()
 
@@ -121,5 +141,6 @@ class Sample:
         plain["timeline"] = Timeline(**plain["timeline"])
         plain["itl"] = ItlSummary(**plain.get("itl", {}))
         plain["images"] = tuple(ImageRecord(**image) for image in plain.get("images", ()))
+        plain["lost_attempts"] = tuple(LostAttempt(**one) for one in plain.get("lost_attempts", ()))
         plain["rids"] = tuple(plain.get("rids", ()))
         return cls(**plain)
