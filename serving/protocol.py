@@ -28,7 +28,8 @@ class BoundedProtocol(HttpToolsProtocol):
     HEAD_TIMEOUT_S: ClassVar[float] = 10.0
     LINGER_S: ClassVar[float] = 1.0
     DROP_S: ClassVar[float] = 10.0
-    """Longest time that the rest of a body is read for nothing; LINGER_S where nothing comes."""
+    DROP_SILENCE_S: ClassVar[float] = 3.0
+    """Longest time that the rest of a body is read for nothing, and that nothing of it comes meanwhile."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -97,7 +98,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def _drop_on(self) -> None:
         if self._dropping is not None:
             self._dropping.cancel()
-        left_s = min(self.LINGER_S, self._drop_ends - self.loop.time())
+        left_s = min(self.DROP_SILENCE_S, self._drop_ends - self.loop.time())
         self._dropping = self.loop.call_later(max(0.0, left_s), self.transport.close)
 
     def _await_head(self) -> None:

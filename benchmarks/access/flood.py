@@ -62,6 +62,7 @@ class Flood:
     before_mb: float
     lag_p99_s: float
     lag_max_s: float
+    took_s: float
     outcomes: dict[str, Outcome]
 
 
@@ -105,13 +106,13 @@ def body_of(model: str, data: bytes | None) -> bytes:
     return json.dumps(request).encode()
 
 
-async def ask(port: int, body: bytes, outcome: Outcome) -> None:
-    """One request on a connection of its own."""
+async def ask(port: int, body: bytes, outcome: Outcome, slo: str = "standard") -> None:
+    """One request on a connection of its own; `slo`: its SLO class."""
     began = time.monotonic()
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     head = (
         "POST /v1/chat/completions HTTP/1.1\r\nhost: gateway\r\ncontent-type: application/json\r\nconnection: close\r\n"
-        f"content-length: {len(body)}\r\n\r\n"
+        f"content-length: {len(body)}\r\nx-slo-class: {slo}\r\n\r\n"
     )
     try:
         writer.write(head.encode() + body)
@@ -132,7 +133,9 @@ async def ask(port: int, body: bytes, outcome: Outcome) -> None:
     outcome.said[f"{status} {error['code']}"] += 1
 
 
-async def flood(port: int, model: str, gateway: psutil.Process, uploads: int, size: tuple[int, int]) -> Flood:
+async def flood(
+    port: int, model: str, gateway: psutil.Process, uploads: int, size: tuple[int, int], slo: str
+) -> Flood:
     """Sends everything; returns when the last upload has its answer."""
     kinds = photos(size)
     others = max(1, uploads // 16)
@@ -148,7 +151,7 @@ async def flood(port: int, model: str, gateway: psutil.Process, uploads: int, si
     lag_before = await lag(port)
     before = pss_mb(gateway)
     peak = before
-    running = [asyncio.create_task(ask(port, body, outcomes[kind])) for kind, body in bodies]
+    running = [asyncio.create_task(ask(port, body, outcomes[kind], slo)) for kind, body in bodies]
     beside: list[asyncio.Task[None]] = []
     began, due = time.monotonic(), 0.0
     while not all(task.done() for task in running):
@@ -163,10 +166,11 @@ async def flood(port: int, model: str, gateway: psutil.Process, uploads: int, si
             )
             beside.append(asyncio.create_task(ask(port, text, outcomes["text"])))
         await asyncio.sleep(0.05)
+    took_s = time.monotonic() - began
     await asyncio.gather(*running, *beside)
     edges = await lag(port)
     seen = {edge: edges[edge] - lag_before.get(edge, 0) for edge in edges}
-    return Flood(peak - before, before, _edge(seen, 0.99), _edge(seen, 1.0), outcomes)
+    return Flood(peak - before, before, _edge(seen, 0.99), _edge(seen, 1.0), took_s, outcomes)
 
 
 async def lag(port: int) -> dict[float, float]:
@@ -226,7 +230,9 @@ async def service(folder: Path, *settings: str) -> AsyncIterator[tuple[int, str,
         await process.wait()
 
 
-async def measure(uploads: int, memory_mb: int, *settings: str, size: tuple[int, int] = SIZE) -> Flood:
+async def measure(
+    uploads: int, memory_mb: int, *settings: str, size: tuple[int, int] = SIZE, slo: str = "batch"
+) -> Flood:
     """On a service of its own."""
     with tempfile.TemporaryDirectory() as folder:
         async with service(Path(folder), f"access.memory_mb={memory_mb}", *settings) as (
@@ -234,24 +240,35 @@ async def measure(uploads: int, memory_mb: int, *settings: str, size: tuple[int,
             model,
             gateway,
         ):
-            return await flood(port, model, gateway, uploads, size)
+            return await flood(port, model, gateway, uploads, size, slo)
 
 
-def page(found: Flood, uploads: int, memory_mb: int) -> str:
-    rows = "\n".join(outcome.row(name) for name, outcome in found.outcomes.items())
+def page(patient: Flood, hurried: Flood, uploads: int, memory_mb: int) -> str:
+    """Both runs as one page."""
     return f"""# {uploads} photos of 48 MP at once
 
 `python benchmarks/access/flood.py --uploads {uploads} --memory-mb {memory_mb}`, {psutil.cpu_count()} cores shared by the
-sender, the gateway and the stand-in engines. TTFT budget 3 s (the default class).
+sender, the gateway and the stand-in engines. Memory: the gateway and its decoding processes, growth over the moment
+before; the budget is {memory_mb} MB.
 
-Memory of the gateway and its decoding processes: {found.before_mb:.0f} MB before, **{found.growth_mb:+.0f} MB at the peak; the
-budget is {memory_mb} MB**. Event-loop lag: p99 at most {found.lag_p99_s * 1000:.0f} ms, greatest at most {found.lag_max_s * 1000:.0f} ms.
+## Uploads that can wait (`x-slo-class: batch`)
+
+{_part(patient)}
+## Uploads with the default budget of 3 s
+
+{_part(hurried)}
+p50 and p95: whole answers of two tokens, of those answered 200. A 429 says when to come back; every request has one answer.
+"""
+
+
+def _part(found: Flood) -> str:
+    rows = "\n".join(outcome.row(name) for name, outcome in found.outcomes.items())
+    return f"""Memory: {found.before_mb:.0f} MB before, **{found.growth_mb:+.0f} MB at the peak**. All answered after
+{found.took_s:.0f} s. Event-loop lag: p99 at most {found.lag_p99_s * 1000:.0f} ms, greatest at most {found.lag_max_s * 1000:.0f} ms.
 
 | sent | answers | p50 s | p95 s |
 |---|---|---|---|
 {rows}
-
-p50 and p95: whole answers of two tokens, of those answered 200. A 429 says when to come back; nothing was lost.
 """
 
 
@@ -264,11 +281,14 @@ def main() -> int:
     parser.add_argument("--set", action="append", default=[], help="a further setting of the service")
     parser.add_argument("--out", type=Path, default=RESULT)
     asked = parser.parse_args()
-    found = asyncio.run(measure(asked.uploads, asked.memory_mb, *asked.set))
-    text = page(found, asked.uploads, asked.memory_mb)
+    found = [
+        asyncio.run(measure(asked.uploads, asked.memory_mb, *asked.set, slo=slo))
+        for slo in ("batch", "standard")
+    ]
+    text = page(*found, asked.uploads, asked.memory_mb)
     print(text)
     asked.out.write_text(text, encoding="utf-8")
-    return 0 if found.growth_mb <= asked.memory_mb else 1
+    return 0 if max(one.growth_mb for one in found) <= asked.memory_mb else 1
 
 
 if __name__ == "__main__":

@@ -44,6 +44,12 @@ def sdk(port):
     return openai.AsyncOpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none-needed", max_retries=0)
 
 
+class Hasty(BoundedProtocol):
+    """Waits no time for a body that nobody reads."""
+
+    DROP_SILENCE_S = 0.2
+
+
 MESSAGES = [{"role": "user", "content": "hi"}]
 
 
@@ -121,7 +127,7 @@ def test_a_slow_upload_is_ended_with_a_typed_408(tmp_path):
 
     async def scenario():
         settings = {"gateway": {"body_timeout_s": 0.05}}
-        async with served(tmp_path, settings) as (_, port):
+        async with served(tmp_path, settings, Hasty) as (_, port):
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writer.write(b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\nhalf")
             answer = await reader.read()

@@ -6,6 +6,7 @@ import pytest
 
 from benchmarks.access.flood import Flood, measure
 
+
 def check(found: Flood, uploads: int, memory_mb: int) -> None:
     """What holds of any flood, on a fast machine or a slow one."""
     assert found.growth_mb <= memory_mb
@@ -30,5 +31,6 @@ def test_a_flood_of_large_photos_keeps_the_budget() -> None:
 def test_sixty_four_photos_of_48_mp_keep_the_default_budget() -> None:
     """The article's 16 MB photo, 64 of them in one moment."""
     found = asyncio.run(measure(64, 768))
+    assert all(outcome.said["200"] == outcome.count for outcome in found.outcomes.values())
     print(found)
     check(found, 64, 768)
