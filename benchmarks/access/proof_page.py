@@ -6,6 +6,7 @@ import platform
 import textwrap
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from importlib.metadata import version
 
 from proof_fronts import BARE, GATEWAY, NAIVE
@@ -18,14 +19,23 @@ MIDDLE_SHARE, LARGE_SHARE, TEXT_TIMES, EVEN = 0.35, 0.2, 2.0, 1.5
 over the cheapest's, where idle ticks and a busy host already make a third."""
 
 
-def page(found: Measured) -> tuple[str, list[str]]:
+@dataclass(frozen=True)
+class Run:
+    """How it was measured. load: average of a minute, before and after."""
+
+    took_s: float
+    load: tuple[float, float]
+    quick: bool
+
+
+def page(found: Measured, run: Run) -> tuple[str, list[str]]:
     """The page, and the bounds that are not kept."""
     bounds = list(_bounds(found))
     verdicts = [f"| {what} | {seen} | {'kept' if kept else '**not kept**'} |" for what, seen, kept in bounds]
     lines = [
         "# The access layer on the real pair",
         "",
-        *_wrapped(_how(found)),
+        *_wrapped(_how(found, run)),
         "",
         "## One request at a time",
         "",
@@ -38,8 +48,8 @@ def page(found: Measured) -> tuple[str, list[str]]:
         "CPU seconds per request over what idle costs, and the most memory of a front over the moment before (MB, PSS with its",
         "children). Both legs of the pair are in the engines' column.",
         "",
-        "| sent | engines: bare | gateway | naive | front: gateway | naive | memory: gateway | naive |",
-        "|---|---|---|---|---|---|---|---|",
+        "| sent | engines: bare | gateway | naive | front: gateway | naive | all: gateway over bare | over naive | memory: gateway | naive |",
+        "|---|---|---|---|---|---|---|---|---|---|",
         *(_cpu_line(found, payload) for payload in (TEXT, *PHOTOS, *BOMBS)),
         "",
         "## The incident: text at 4/s, alone and beside a 48 MP photo every two seconds",
@@ -70,11 +80,15 @@ def page(found: Measured) -> tuple[str, list[str]]:
     return "\n".join([*lines, ""]), [f"{what}: {seen}" for what, seen, kept in bounds if not kept]
 
 
-def _how(found: Measured) -> str:
-    told = "`--quick`: every payload once. " if found.quick else ""
+def _how(found: Measured, run: Run) -> str:
+    told = "`--quick`: every payload once. " if run.quick else ""
+    if found.sent_again:
+        told += f"{found.sent_again} requests of the table failed at the pair and were sent again. "
+    if run.load[0] > 1.0:
+        told += "**The machine was busy with other work**: times of decoding, which runs at low priority, are not to be trusted. "
     return (
-        f"`benchmarks/access/proof.py`, {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC, {found.took_s / 60:.0f} minutes. {told}"
-        f"{os.cpu_count()} cores ({platform.machine()}), load average {found.load[0]:.1f} before and {found.load[1]:.1f} after, "
+        f"`benchmarks/access/proof.py`, {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC, {run.took_s / 60:.0f} minutes. {told}"
+        f"{os.cpu_count()} cores ({platform.machine()}), load average {run.load[0]:.1f} before and {run.load[1]:.1f} after, "
         f"Python {platform.python_version()}, Pillow {version('pillow')}. One pair of SGLang 0.5.23 on CPUs (tiny vision-language model), "
         "the gateway with its defaults but no image cache, and a front that decodes every image in full with Pillow on asyncio's "
         "default threads. Engines, fronts and the client share the cores, so read ratios. Every request shows another picture; "
@@ -111,10 +125,16 @@ def _answers(found: Measured, payload: str, front: str) -> str:
 
 
 def _cpu_line(found: Measured, payload: str) -> str:
-    engines = [_seconds(_engines(found, payload, front)) for front in FRONTS]
-    fronts = [_seconds(_value(found, payload, front, lambda row: row.front_s)) for front in (GATEWAY, NAIVE)]
+    engines = [_engines(found, payload, front) for front in FRONTS]
+    fronts = [_value(found, payload, front, lambda row: row.front_s) for front in (GATEWAY, NAIVE)]
     memory = [_value(found, payload, front, lambda row: row.growth_mb) for front in (GATEWAY, NAIVE)]
-    cells = [*engines, *fronts, *("" if math.isnan(value) else f"{value:.0f}" for value in memory)]
+    ours, naive = (engine + front for engine, front in zip(engines[1:], fronts, strict=True))
+    cells = [
+        *map(_seconds, (*engines, *fronts)),
+        _ratio(ours, engines[0]),
+        _ratio(ours, naive),
+        *("" if math.isnan(value) else f"{value:.0f}" for value in memory),
+    ]
     return f"| {payload} | " + " | ".join(cells) + " |"
 
 
@@ -152,7 +172,7 @@ def _bounds(found: Measured) -> Iterator[tuple[str, str, bool]]:
             share <= most,
         )
     spent = [_engines(found, payload, GATEWAY) for payload in PHOTOS]
-    even = max(spent) / min(spent)
+    even = max(spent) / max(0.01, min(spent))  # a clock tick
     seen = f"{min(spent):.2f} to {max(spent):.2f} CPU s, {even:.2f}x"
     yield f"engines' CPU through the gateway does not depend on the photo: <= {EVEN:g}x", seen, even <= EVEN
     for payload in BOMBS:

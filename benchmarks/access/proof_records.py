@@ -47,14 +47,12 @@ class Incident:
 
 @dataclass
 class Measured:
-    """Everything the page tells."""
+    """Everything that was seen. idle: cores, by process. sent_again: requests of the table that the pair failed."""
 
     rows: list[Row]
     incidents: list[Incident]
     idle: dict[str, float]
-    took_s: float
-    load: tuple[float, float]
-    quick: bool
+    sent_again: int
 
 
 def median(values: Sequence[float]) -> float:
