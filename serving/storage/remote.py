@@ -21,7 +21,11 @@ PAGE = 1000
 
 
 class StoreFault(ToolkitError):
-    """The store did not do what was asked: not reached, refused, or not whole."""
+    """The store did not do what was asked: not reached, refused, or not whole; `kind` tells one cause from another."""
+
+    def __init__(self, message: str, kind: str) -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 class Remote:
@@ -45,7 +49,7 @@ class Remote:
             obstore.put(self._store, entry.key, path, attributes=attributes, use_multipart=False)
             size = obstore.head(self._store, entry.key)["size"]
         if size != entry.size:
-            raise StoreFault(f"PUT {entry.key}: {entry.size} bytes were sent, {size} are there")
+            raise StoreFault(f"PUT {entry.key}: {entry.size} bytes were sent, {size} are there", "size")
         return "uploaded"
 
     def reach(self) -> None:
@@ -96,4 +100,4 @@ def _faults(doing: str) -> Iterator[None]:
     try:
         yield
     except (BaseError, OSError, ValueError, NotImplementedError) as error:
-        raise StoreFault(f"{doing}: {brief(error)}") from error
+        raise StoreFault(f"{doing}: {brief(error)}", type(error).__name__) from error

@@ -68,7 +68,7 @@ class Storage:
         self._moved = asyncio.Event()
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._told: set[str] = set()
-        self._up = True
+        self._fault = ""  # the kind of the store's last one; "" while it works
         self._closed = False
         self._sweeper = Sweeper(remote, config.retention_days, clock.wall, self._swept_there)
         self._threads: Threads | None = None  # from start to close
@@ -112,7 +112,7 @@ class Storage:
     def show(self) -> None:
         """Bring the gauges up to date."""
         instruments, backlog = self._instruments, self._backlog
-        instruments.gauge(names.STORAGE_UP, self._up)
+        instruments.gauge(names.STORAGE_UP, not self._fault)
         instruments.gauge(names.STORAGE_SPOOL_BYTES, backlog.bytes)
         instruments.gauge(names.STORAGE_SPOOL_ENTRIES, backlog.entries)
         instruments.gauge(names.STORAGE_SPOOL_AGE, backlog.oldest_s(self._clock.wall()))
@@ -266,14 +266,15 @@ class Storage:
             self._lost(outcome)
 
     def _lost(self, error: BaseException) -> None:
-        if self._up:
+        kind = error.kind if isinstance(error, StoreFault) else type(error).__name__
+        if kind != self._fault:
             log.warning("storage: the store fails; entries wait in the spool: %s", error)
-        self._up = False
+        self._fault = kind
 
     def _back(self) -> None:
-        if not self._up:
+        if self._fault:
             log.info("storage: the store works again; %d entries to go", self.left)
-        self._up = True
+        self._fault = ""
         if not self._backlog.entries:
             self._told.clear()
 

@@ -3,12 +3,16 @@
 import asyncio
 import logging
 import os
+import threading
 import time
 from pathlib import Path
 
 import pytest
 from obstore.store import LocalStore
 
+from serving.config import MB
+from serving.storage.backlog import MEMORY_BYTES
+from serving.storage.spool import Spool
 from serving.storage.sweep import DAY_S
 from tests.serving.storage.kept import Counted, body, config, image_key, kept, keys, picture, until
 
@@ -115,22 +119,34 @@ def test_a_disk_that_fails_is_counted_and_answers_go_on(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_the_hand_over_takes_no_longer_for_a_large_file(tmp_path: Path) -> None:
-    """Counted in CPU time of the calling thread: the file is a reference, written elsewhere."""
+def test_a_disk_that_stands_still_holds_up_no_hand_over_and_takes_bounded_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files are references until the thread writes them, and those it has not written are bounded."""
+    moves, wrote = threading.Event(), Spool.write
+    given: list[bytes] = []
+
+    def write(spool: Spool, name: str, data: bytes) -> None:
+        assert moves.wait(30)
+        given.append(data)
+        wrote(spool, name, data)
 
     async def run() -> None:
-        settings = config(f"file://{tmp_path}/store", tmp_path / "spool")
-        small, large = picture(1, 1000), picture(2, 30_000_000)
-        async with kept(settings) as storage:
-            storage.image(*picture(3), "png")  # starts the thread
-            spent = []
-            for one in (small, large):
-                begun = time.thread_time()
-                storage.image(*one, "png")
-                spent.append(time.thread_time() - begun)
+        counted = Counted()
+        files = [picture(number, 5 * MB) for number in range(8)]
+        async with kept(config(f"file://{tmp_path}/store", tmp_path / "spool"), counted) as storage:
+            for digest, data in files:
+                storage.image(digest, data, "png")
 
-        assert max(spent) < 0.005
+            assert given == []
+            assert storage.left == MEMORY_BYTES // (5 * MB) == 6
+            assert counted.events == {"dropped_total image disk_behind": 2}
+            moves.set()
 
+        assert all(one is data for one, (_, data) in zip(given, files, strict=False))
+        assert len(keys(LocalStore(tmp_path / "store"))) == 6
+
+    monkeypatch.setattr(Spool, "write", write)
     asyncio.run(run())
 
 

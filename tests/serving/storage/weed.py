@@ -1,4 +1,8 @@
-"""A real S3 server: SeaweedFS, on free ports of the loopback address, in a folder of its own."""
+"""A real S3 server: SeaweedFS, on free ports of the loopback address, in a folder of its own.
+
+After a kill (its own, or a client's in mid-request) it may leave a folder out of its listings for good; the objects in it are
+there all the same. So what must be there after a kill is asked for by its key.
+"""
 
 import json
 import os
