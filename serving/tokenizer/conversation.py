@@ -4,6 +4,8 @@ It goes by the whole path, so a Qwen model below `/data/check-points/` is served
 """
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 MODEL_TYPES = frozenset(
     {
@@ -29,9 +31,17 @@ INTERNVL = "internvl_chat"
 """The model_type whose conversation is followed (internvl.py); two paths come before it."""
 
 
-def built_in(path: str, model_type: object) -> str | None:
-    """What in the path or the config's model_type makes SGLang take a template that is not followed here."""
+ENCODED = ("DeepseekV4", "GlmMoeDsa", "Glm5Next", "Inkling", "KimiK3", "MiniMaxM3")
+"""In the architecture's name: SGLang writes these prompts in Python (chat_encoding.py:20)."""
+
+
+def built_in(path: str, config: Mapping[str, Any]) -> str | None:
+    """What in the path or the model's config makes SGLang take a template that is not followed here."""
+    model_type = config.get("model_type")
     if model_type in MODEL_TYPES:
         return f"model_type {model_type}"
+    for architecture in config.get("architectures") or ():
+        if any(name in architecture for name in ENCODED):
+            return f"architecture {architecture}"
     found = re.search(FIRST if model_type == INTERNVL else PATHS, path, re.IGNORECASE)
     return f"{found[0]!r} in its path" if found else None

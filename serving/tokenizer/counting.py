@@ -70,10 +70,14 @@ class TextCounter:
         try:
             if why := uncounted(config, model_path):
                 raise Uncountable(why)
-            self.use(await asyncio.get_running_loop().run_in_executor(self._long, _load, model_path, family))
+            loop = asyncio.get_running_loop()
+            self.use(await loop.run_in_executor(self._long, _load, model_path, family))
+            log.info("prompt tokens are counted with the files of %s", model_path)
         except Uncountable as error:
             log.info("prompt tokens are estimated: %s", error)
-        except Exception as error:
+        except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # a panic inside the library, written in Rust, is no Exception
             log.warning("prompt tokens are estimated: %s: %s", type(error).__name__, error)
 
     async def of(
@@ -93,7 +97,9 @@ class TextCounter:
             return TextTokens(tokens, exact=True)
         except (Uncountable, TimeoutError):
             pass
-        except Exception:
+        except (asyncio.CancelledError, KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException:
             log.exception("a prompt could not be counted")
         return TextTokens(tokens_in(text_bytes), exact=False)
 

@@ -36,7 +36,7 @@ def read(folder: Path, *, multimodal: bool) -> PromptFiles:
     Raises Uncountable that says what is missing, OSError and ValueError for files that cannot be read.
     """
     config = _json(folder / "config.json")
-    why = built_in(str(folder), config.get("model_type"))
+    why = built_in(str(folder), config)
     if why is not None:
         raise Uncountable(f"SGLang takes a template of its own for {folder} ({why})")
     settings = _json(folder / "tokenizer_config.json")

@@ -69,6 +69,15 @@ def test_where_sglang_takes_a_template_of_its_own(tmp_path: Path, name: str) -> 
         read(folders.qwen(tmp_path / name), multimodal=True)
 
 
+def test_prompts_that_sglang_writes_in_python(tmp_path: Path) -> None:
+    """By the architecture."""
+    folder = folders.text(tmp_path / "m")
+    (folder / "config.json").write_text('{"architectures": ["KimiK3ForCausalLM"], "model_type": "kimi_k3"}')
+
+    with pytest.raises(Uncountable, match="KimiK3"):
+        read(folder, multimodal=False)
+
+
 def test_internvl_needs_no_template_and_no_tokenizer_json(tmp_path: Path) -> None:
     """SGLang brings its conversation, and its folders hold Qwen's vocabulary and merges."""
     folder = folders.internvl(tmp_path / "InternVL3-8B")
