@@ -112,7 +112,7 @@ class Storage:
     def show(self) -> None:
         """Bring the gauges up to date."""
         instruments, backlog = self._instruments, self._backlog
-        instruments.gauge(names.STORAGE_UP, not self._fault)
+        instruments.gauge(names.STORAGE_UP, not self._fault, backend=self._config.url.partition(":")[0])
         instruments.gauge(names.STORAGE_SPOOL_BYTES, backlog.bytes)
         instruments.gauge(names.STORAGE_SPOOL_ENTRIES, backlog.entries)
         instruments.gauge(names.STORAGE_SPOOL_AGE, backlog.oldest_s(self._clock.wall()))

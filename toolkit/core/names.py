@@ -130,11 +130,57 @@ COMPLETION_TOKENS = Metric(
     "Completion tokens that the engine reported, or token events where it reported none.",
     ("workload_class",),
 )
+ATTEMPTS = Metric(
+    "toolkit_attempts_total",
+    "counter",
+    "attempts",
+    "Attempts made over a pair; each choice (n > 1) has its own. Over the requests that had any: attempts per request.",
+)
+RETRIES = Metric(
+    "toolkit_retries_total",
+    "counter",
+    "attempts",
+    "Attempts that followed a failed one, by what had failed (unreachable, transfer, failed, stalled, busy) and whether a first token came of them: answered, failed.",
+    ("cause", "result"),
+)
+RETRIES_REFUSED = Metric(
+    "toolkit_retries_refused_total",
+    "counter",
+    "attempts",
+    "Attempts that failed before their first token and were not made again, by cause and why: too_many, no_pair, no_time, no_budget.",
+    ("cause", "why"),
+)
+RETRY_BUDGET = Metric(
+    "toolkit_retry_budget",
+    "gauge",
+    "attempts",
+    "Retries that the budget (retry.budget_share of recent requests) still allows.",
+)
 SEATED = Metric("toolkit_requests_preparing", "gauge", "requests", "Requests being read and prepared.")
 WAITING = Metric(
     "toolkit_requests_waiting", "gauge", "requests", "Prepared requests waiting for an engine slot."
 )
+QUEUED = Metric(
+    "toolkit_requests_queued",
+    "gauge",
+    "requests",
+    "Prepared requests waiting for an engine slot, by class.",
+    ("workload_class", "slo_class"),
+)
 IN_FLIGHT = Metric("toolkit_requests_in_flight", "gauge", "requests", "Requests inside the engines.")
+IN_FLIGHT_LIMIT = Metric(
+    "toolkit_in_flight_limit",
+    "gauge",
+    "requests",
+    "How many requests the engines get at once now: adapted to their first tokens, up to schedule.max_in_flight.",
+)
+REFUSED_EARLY = Metric(
+    "toolkit_refused_early_total",
+    "counter",
+    "requests",
+    "Requests refused at once since their first token would have come too late.",
+    ("workload_class", "slo_class"),
+)
 IMAGES = Metric("toolkit_images_total", "counter", "images", "Prepared images.", ("format", "origin"))
 IMAGE_BYTES = Metric(
     "toolkit_image_bytes_total", "counter", "bytes", "Received bytes of prepared images.", ("format",)
@@ -326,7 +372,13 @@ STORAGE_DROPPED = Metric(
 STORAGE_DELETED = Metric(
     "toolkit_storage_deleted_total", "counter", "objects", "Objects deleted by their retention.", ("kind",)
 )
-STORAGE_UP = Metric("toolkit_storage_up", "gauge", "bool", "1 while the last request to the store succeeded.")
+STORAGE_UP = Metric(
+    "toolkit_storage_up",
+    "gauge",
+    "bool",
+    "1 while the last request to the store succeeded; no series where nothing is stored.",
+    ("backend",),
+)
 STORAGE_SPOOL_BYTES = Metric(
     "toolkit_storage_spool_bytes", "gauge", "bytes", "Accepted and not yet in the store."
 )
