@@ -16,13 +16,14 @@ from typing import get_args
 
 from serving.config import Handover
 from tests.serving.access.fidelity import ROOT, TINY, WIDE, Row, holds, measure, page, photo, rings
-from tests.serving.access.pictures import PHOTOS
+from tests.serving.access.pictures import PHOTOS, with_orientation
 
 RESULT = ROOT / "benchmarks" / "results" / "access-fidelity.md"
 CASES: dict[str, Callable[[], bytes]] = {
     "photo 640x427 (a real one)": (PHOTOS / "china.jpg").read_bytes,
     "photo 1600x1200": lambda: photo(1600, 1200),
     "photo 1920x1080": lambda: photo(1920, 1080),
+    "photo 1920x1080, Exif 6": lambda: photo(1920, 1080, exif=with_orientation(6)),
     "photo 4000x3000": lambda: photo(4000, 3000),
     "photo 4000x3000 progressive": lambda: photo(4000, 3000, progressive=True),
     "photo 8000x6000": lambda: photo(8000, 6000),

@@ -4,7 +4,8 @@ JSON on stdin: [{"original": file, "max_pixels": n, "handed": [file of a data UR
 {"psnr": dB or null where nothing differs, "most": levels, "above": share of values further than one level off, "grid":
 [original's, handed over's]}. The argument is the folder of the shims for a machine without a GPU, as the engine gets them there.
 
-Both sides are the processor's own output before it rescales and normalises: uint8 patches. Handed-over pictures come
+Both sides are the processor's own output before it rescales and normalises: uint8 patches; the original is turned upright
+first, which SGLang would not do. Handed-over pictures come
 through SGLang's own loader, cut out of its file: importing the module needs a GPU build of half of it.
 """
 
@@ -25,7 +26,7 @@ if not torch.cuda.is_available():
     torchvision_ops.install()
 
 import pybase64
-from PIL import Image
+from PIL import Image, ImageOps
 from transformers.models.qwen2_vl.image_processing_qwen2_vl import Qwen2VLImageProcessor
 
 COMMON = Path(importlib.util.find_spec("sglang").origin).parent / "srt" / "utils" / "common.py"
@@ -68,7 +69,7 @@ def main() -> None:
             return made["pixel_values"], made["image_grid_thw"][0].tolist()
 
         with Image.open(case["original"]) as original:
-            wanted, grid = seen(rgb(original))
+            wanted, grid = seen(rgb(ImageOps.exif_transpose(original)))
         answers.append([])
         for file in case["handed"]:
             found, handed_grid = seen(rgb(load(image_file=Path(file).read_text())))
