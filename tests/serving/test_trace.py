@@ -51,6 +51,14 @@ def test_the_picture_shows_each_hop_and_the_image(tmp_path):
     assert "68.5 ms  prefill and KV transfer" in text
 
 
+def test_tokens_are_counted_or_estimated():
+    """Whether the number beside the engine's is exact is said."""
+    tokens = {"text_tokens_estimated": 30, "image_tokens_estimated": 252, "prompt_tokens": 282}
+
+    assert "prompt 282 (counted 30 text + 252 image)" in render(sample("r", tokens_counted=True, **tokens))
+    assert "prompt 282 (estimated 30 text + 252 image)" in render(sample("r", **tokens))
+
+
 def test_a_failed_request_names_its_error_and_hop():
     """The first question on call."""
     text = render(
