@@ -73,8 +73,8 @@ def _memory_bytes(header: ImageHeader, target: tuple[int, int]) -> int:
     window = window_rows(width, height / high) * 4 * (width * copies + wide)
     if header.progressive:
         decoded += header.blocks * _COEFFICIENTS_BYTES
-    if header.format == "WEBP":
-        decoded += header.size_bytes
+    if header.variant == "animated":
+        decoded += header.size_bytes  # Pillow reads it whole
     return decoded + window + wide * high * _TARGET_BYTES + _FIXED_BYTES
 
 

@@ -68,7 +68,7 @@ def shrink_of(header: ImageHeader, target: tuple[int, int]) -> int:
 def _loaded(data: bytes, header: ImageHeader) -> Image.Image | Pixels:
     essence = walk(data)
     if header.format == "WEBP":
-        pixels = decoded_webp(essence.essence())
+        pixels = decoded_webp(data, sum(len(part) for part in essence.parts))
         if pixels is not None:
             return pixels
     with Image.open(essence.file(), formats=[header.format]) as image:

@@ -25,14 +25,14 @@ class _Features(ctypes.Structure):
     )
 
 
-def decoded(data: bytes) -> Pixels | None:
-    """The pixels of a whole still picture; None for an animation, or where this Pillow hides its libwebp.
+def decoded(data: bytes, size: int) -> Pixels | None:
+    """The pixels of a whole still picture in the first `size` bytes; None for an animation, or where this Pillow hides its libwebp.
 
     Raises ValueError for a picture that is cut off or damaged. Other threads run meanwhile.
     """
     library = _library()
     features = _Features()
-    if library is None or library.WebPGetFeaturesInternal(data, len(data), ctypes.byref(features), _ABI):
+    if library is None or library.WebPGetFeaturesInternal(data, size, ctypes.byref(features), _ABI):
         return None
     if features.has_animation:
         return None
@@ -41,7 +41,7 @@ def decoded(data: bytes) -> Pixels | None:
     into = library.WebPDecodeRGBAInto if alpha else library.WebPDecodeRGBInto
     stride = features.width * pixels.bands
     target = (ctypes.c_char * len(pixels.buffer)).from_buffer(pixels.buffer)
-    if not into(data, len(data), target, len(pixels.buffer), stride):
+    if not into(data, size, target, len(pixels.buffer), stride):
         raise ValueError("libwebp cannot decode the picture")
     return pixels
 
