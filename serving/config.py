@@ -8,6 +8,8 @@ from typing import Literal
 from pydantic import Field, field_validator, model_validator
 
 from serving import store_url
+from serving.retry_config import RetryConfig
+from serving.schedule_config import BatchConfig, RealtimeConfig, ScheduleConfig, SloConfig
 from serving.storage_config import StorageConfig
 from toolkit.core.config import Section
 from toolkit.core.masked import MaskedUrl
@@ -279,21 +281,6 @@ def least_memory_mb(access: AccessConfig, max_body_bytes: int) -> int:
     return -int(-(access.set_aside_bytes + work_bytes) // MB)
 
 
-class ScheduleConfig(Section):
-    """How many requests may be where."""
-
-    max_in_flight: int = Field(64, ge=1, description="Requests inside the engines at once.")
-    max_waiting: int = Field(
-        256, ge=1, description="Requests inside the gateway that are not in an engine yet; beyond: 429."
-    )
-
-
-class SloConfig(Section):
-    """What one SLO class promises."""
-
-    ttft_budget_s: float = Field(gt=0, description="Total budget from arrival to the first token.")
-
-
 class DefaultTokens(Section):
     """max_tokens written into a request that names none, by workload class."""
 
@@ -340,10 +327,11 @@ class ServeConfig(Section):
     gateway: GatewayConfig = GatewayConfig()
     access: AccessConfig = AccessConfig()
     schedule: ScheduleConfig = ScheduleConfig()
-    realtime: SloConfig = Field(SloConfig(ttft_budget_s=0.8), description="Conversations.")
-    standard: SloConfig = Field(SloConfig(ttft_budget_s=3.0), description="Image and text.")
-    batch: SloConfig = Field(
-        SloConfig(ttft_budget_s=300.0),
+    retry: RetryConfig = RetryConfig()
+    realtime: RealtimeConfig = Field(RealtimeConfig(), description="Conversations.")
+    standard: SloConfig = Field(SloConfig(), description="Image and text.")
+    batch: BatchConfig = Field(
+        BatchConfig(),
         description="Offline work: throughput only; the budget just bounds it.",
     )
     default_slo_class: SloClass = Field(SloClass.STANDARD, description="For requests without x-slo-class.")

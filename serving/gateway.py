@@ -37,6 +37,8 @@ from serving.pairs import PairBook
 from serving.protocol import BoundedProtocol
 from serving.result import Result
 from serving.schedule.admit import Admission
+from serving.schedule.configured import rules_of
+from serving.schedule.retry import Retries
 from serving.service import Service
 from serving.status import Status
 from serving.storage.storage import open_storage
@@ -106,7 +108,8 @@ class Gateway:
         bodies = budget_of(config.access).bodies
         reserve = min(bodies // 8, bodies - BODY_COPIES * config.gateway.max_body_bytes)
         self.bodies = Room(bodies, reserve)
-        self.admission = Admission(config.schedule.max_in_flight, config.schedule.max_waiting)
+        self.admission = Admission(rules_of(config))
+        self.retries = Retries(config.retry, source)
         self.keys = Keys.load(config.gateway.api_keys_file)
         self.tokens = TextCounter()
         self._family = grid.family
@@ -115,6 +118,8 @@ class Gateway:
             self.book,
             self.prober,
             self.admission,
+            self.retries,
+            clock,
             self.pool,
             self.access,
             self.bodies,
@@ -130,7 +135,9 @@ class Gateway:
             self.access,
             self.bodies,
             self.admission,
-            Answerer(self.book, self.dispatcher, clock, self.prober.lost),
+            Answerer(
+                self.book, self.dispatcher, clock, self.prober.lost, self.prober.look_at_all, self.retries
+            ),
             self.keys,
             clock,
             self._record,

@@ -21,7 +21,7 @@ from serving.guarded import guarded
 from serving.keys import Keys
 from serving.recording import Recording
 from serving.result import Result
-from serving.schedule.admit import Admission
+from serving.schedule.admit import Admission, Moves
 from serving.tokenizer.counting import TextCounter
 from toolkit.core.clock import Clock
 from toolkit.core.errors import (
@@ -71,7 +71,7 @@ class Lifecycle:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._entering: dict[str, asyncio.Future[None]] = {}
+        self._entering: dict[str, asyncio.Future[Busy | None]] = {}
         self._tasks: set[asyncio.Task[object]] = set()
         self.stopping = False
         self._cutting = False
@@ -146,11 +146,22 @@ class Lifecycle:
         if self.stopping:
             raise EngineUnavailable("The gateway is stopping.", code="shutting_down", retry_after_s=1.0)
         key = recording.request_id
-        parts.admission.arrive(key)
+        parts.admission.arrive(key, recording.promise.slo_class, recording.arrived, recording.deadline)
         try:
             await self._serve(exchange, recording)
+            self._answered(recording)
+        except ToolkitError as error:
+            if error.code.code == "engine_busy" or isinstance(error, OutOfTime):
+                parts.admission.overloaded(key, parts.clock.monotonic())
+            raise
         finally:
-            self._enter(parts.admission.leave(key, parts.clock.monotonic()))
+            self._move(parts.admission.leave(key, parts.clock.monotonic()))
+
+    def _answered(self, recording: Recording) -> None:
+        """The admission learns from first tokens when they come, or, of an answer in one piece, at its end."""
+        parts, now = self._parts, self._parts.clock.monotonic()
+        first_token = recording.progress.first_token_at or now
+        self._move(parts.admission.answered(recording.request_id, first_token, now))
 
     async def _serve(self, exchange: Exchange, recording: Recording) -> None:
         async with self._parts.bodies.hold(FREE_BODY_BYTES) as room:
@@ -165,6 +176,9 @@ class Lifecycle:
         request = chat.parse(body, self._parts.vocabulary, config.allowed_fields)
         recording.stream, recording.choices = request.stream, request.choices
         recording.workload_class = provisional_class(request)
+        self._parts.admission.sort(
+            recording.request_id, recording.workload_class, self._parts.clock.monotonic()
+        )
         return request
 
     async def _read_body(self, exchange: Exchange, recording: Recording, room: Held) -> bytearray:
@@ -252,20 +266,29 @@ class Lifecycle:
         parts = self._parts
         slot = self._entering[recording.request_id] = asyncio.get_running_loop().create_future()
         try:
-            self._enter(parts.admission.prepared(recording.request_id, parts.clock.monotonic()))
+            self._move(
+                parts.admission.prepared(
+                    recording.request_id,
+                    recording.workload_class,
+                    recording.tokens,
+                    parts.clock.monotonic(),
+                )
+            )
             async with asyncio.timeout(max(0.0, recording.deadline - parts.clock.monotonic())):
-                await slot
+                refused = await slot
+            if refused is not None:
+                raise refused
         except TimeoutError:
             raise chat.out_of_time("wait", recording.promise.budget_s) from None
         finally:
             del self._entering[recording.request_id]
         recording.admitted = parts.clock.monotonic()
 
-    def _enter(self, keys: list[str]) -> None:
-        for key in keys:
+    def _move(self, moves: Moves) -> None:
+        for key, refusal in [*((key, None) for key in moves.entered), *moves.refused]:
             slot = self._entering.get(key)
             if slot is not None and not slot.done():
-                slot.set_result(None)
+                slot.set_result(refusal)
 
     async def _dispatch(self, exchange: Exchange, recording: Recording, body: chat.EngineBody) -> None:
         parts = self._parts
@@ -275,7 +298,7 @@ class Lifecycle:
         )
         limits = Limits(recording.deadline, config.stream_stall_s, whole_s)
         if recording.stream:
-            forward = Forwarder(exchange, recording, limits.stall_s)
+            forward = Forwarder(exchange, recording, limits.stall_s, lambda: self._answered(recording))
             await parts.answerer.stream(body, recording.choices, limits, recording.progress, forward)
         else:
             answer = await parts.answerer.whole(body, recording.choices, limits, recording.progress)
@@ -310,13 +333,17 @@ def provisional_class(request: chat.ChatRequest) -> WorkloadClass:
 class Forwarder:
     """Sends event-stream pieces to the client; the head goes with the first."""
 
-    def __init__(self, exchange: Exchange, recording: Recording, stall_s: float) -> None:
+    def __init__(
+        self, exchange: Exchange, recording: Recording, stall_s: float, on_first: Callable[[], None]
+    ) -> None:
         self._exchange = exchange
         self._recording = recording
         self._stall_s = stall_s
+        self._on_first = on_first
 
     async def __call__(self, piece: bytes) -> None:
         if not self._exchange.started:
+            self._on_first()
             headers = [
                 ("content-type", "text/event-stream; charset=utf-8"),
                 ("cache-control", "no-cache"),

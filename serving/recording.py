@@ -6,9 +6,9 @@ from serving.chat import Promise
 from serving.dispatch import Pair, Progress
 from serving.result import Result
 from toolkit.core.errors import ToolkitError
-from toolkit.core.sample import ImageRecord, ItlSummary, Outcome, Sample, Timeline, WorkloadClass
+from toolkit.core.sample import ImageRecord, ItlSummary, LostAttempt, Outcome, Sample, Timeline, WorkloadClass
 
-SHED_CODES = frozenset({"queue_full", "engine_busy", "engine_unavailable", "shutting_down"})
+SHED_CODES = frozenset({"queue_full", "queue_too_long", "engine_busy", "engine_unavailable", "shutting_down"})
 
 
 @dataclass(slots=True)
@@ -38,6 +38,11 @@ class Recording:
     @property
     def pair(self) -> Pair | None:
         return self.progress.pair
+
+    @property
+    def tokens(self) -> int:
+        """What it may hold in the engines at most, once counted: prompt and all its choices."""
+        return self.text_tokens + self.image_tokens + self.max_tokens * self.choices
 
     @property
     def deadline(self) -> float:
@@ -88,6 +93,20 @@ class Recording:
             decode=self.pair.decode.name if self.pair else None,
             rids=progress.rids,
             bootstrap_room=progress.room,
+            attempts=progress.attempts,
+            lost_attempts=tuple(
+                LostAttempt(
+                    prefill=one.pair.prefill.name,
+                    decode=one.pair.decode.name,
+                    cause=one.cause,
+                    then=one.then,
+                    dispatched=since(one.dispatched_at),
+                    ended=round(one.ended_at - self.arrived, 6),
+                    message=one.message[:500],
+                    choice=one.choice,
+                )
+                for one in progress.lost
+            ),
             itl=summarise_gaps(progress.gaps_s),
             images=self.images,
         )

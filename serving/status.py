@@ -8,11 +8,14 @@ from serving.access.workers import DecodePool
 from serving.health import Prober
 from serving.pairs import PairBook
 from serving.schedule.admit import Admission
+from serving.schedule.retry import Retries
 from serving.service import Service
 from serving.storage.storage import Storage
 from serving.telemetry import CONTENT_TYPE, Telemetry
 from toolkit.core import names
+from toolkit.core.clock import Clock
 from toolkit.core.journal import Journal
+from toolkit.core.sample import SloClass, WorkloadClass
 
 Page = tuple[int, str, bytes]
 
@@ -26,6 +29,8 @@ class Status:
         book: PairBook,
         prober: Prober,
         admission: Admission,
+        retries: Retries,
+        clock: Clock,
         pool: DecodePool,
         access: Access,
         bodies: Room,
@@ -37,6 +42,8 @@ class Status:
         self._book = book
         self._prober = prober
         self._admission = admission
+        self._retries = retries
+        self._clock = clock
         self._pool = pool
         self._access = access
         self._bodies = bodies
@@ -73,6 +80,14 @@ class Status:
         telemetry.gauge(names.SEATED, self._admission.seated)
         telemetry.gauge(names.WAITING, self._admission.queued)
         telemetry.gauge(names.IN_FLIGHT, self._admission.running)
+        telemetry.gauge(names.IN_FLIGHT_LIMIT, self._admission.limit)
+        queued = self._admission.queued_by_class()
+        for workload in WorkloadClass:
+            for slo in SloClass:
+                telemetry.gauge(
+                    names.QUEUED, queued[workload, slo], workload_class=workload.value, slo_class=slo.value
+                )
+        telemetry.gauge(names.RETRY_BUDGET, self._retries.left(self._clock.monotonic()))
         for lane, line in self._pool.lines.items():
             telemetry.gauge(names.DECODE_BUSY, line.working, lane=lane)
             telemetry.gauge(names.DECODE_QUEUED, line.waiting, lane=lane)

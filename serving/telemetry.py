@@ -43,6 +43,8 @@ class Telemetry:
         self.observe(names.DURATION, sample.timeline.ended, workload_class=workload, outcome=outcome)
         if sample.error_code is not None:
             self.count(names.ERRORS, code=sample.error_code, hop=sample.error_hop or "")
+        if sample.error_code == "queue_too_long":
+            self.count(names.REFUSED_EARLY, workload_class=workload, slo_class=slo)
         if sample.outcome not in NOT_COUNTED:
             self.count(
                 names.SLO_VERDICTS,
@@ -56,6 +58,7 @@ class Telemetry:
             self.observe(names.ITL, gap, workload_class=workload)
         for stage, seconds in stages(sample).items():
             self.observe(names.STAGES, seconds, stage=stage)
+        self._attempts(sample)
         if sample.prompt_tokens is not None:
             self.count(names.PROMPT_TOKENS, sample.prompt_tokens, workload_class=workload)
             self._compare(sample, sample.prompt_tokens)
@@ -66,6 +69,17 @@ class Telemetry:
             self.count(names.IMAGE_BYTES, image.size_bytes, format=image.format)
             self.observe(names.IMAGE_PIXELS, image.width * image.height)
             self.count(names.IMAGE_TOKENS, image.tokens)
+
+    def _attempts(self, sample: Sample) -> None:
+        self.count(names.ATTEMPTS, sample.attempts)
+        answered = sample.timeline.first_token is not None
+        for index, lost in enumerate(sample.lost_attempts):
+            if lost.then != "retried":
+                self.count(names.RETRIES_REFUSED, cause=lost.cause, why=lost.then)
+                continue
+            again = any(later.choice == lost.choice for later in sample.lost_attempts[index + 1 :])
+            result = "answered" if answered and not again else "failed"
+            self.count(names.RETRIES, cause=lost.cause, result=result)
 
     def _compare(self, sample: Sample, reported: int) -> None:
         """Our count of the prompt beside the engine's."""

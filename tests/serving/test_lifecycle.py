@@ -322,7 +322,8 @@ def test_sixty_four_streams_at_once_leave_nothing_behind(tmp_path):
     async def scenario():
         async with rig(tmp_path, {"schedule": {"max_in_flight": 16}}) as made:
             before = len(asyncio.all_tasks())
-            exchanges = await asyncio.gather(*(made.ask() for _ in range(64)))
+            patient = {"x-ttft-budget-ms": "60000"}
+            exchanges = await asyncio.gather(*(made.ask(headers=patient) for _ in range(64)))
             await until(lambda: len(asyncio.all_tasks()) <= before + 2 * 16 * 2)
             return exchanges
 
@@ -420,7 +421,7 @@ def test_only_a_stuck_pair_is_suspect_for_being_late(tmp_path, others_answer):
             for _ in range(3):
                 decode.calls.clear()
                 decode.set(**SILENT)
-                late = FakeExchange(chat(user="slow"), headers={"x-ttft-budget-ms": "80"})
+                late = FakeExchange(chat(user="slow"), headers={"x-ttft-budget-ms": "500"})
                 task = asyncio.create_task(made.gateway.api.handle(late))
                 await until(lambda: made.gateway.admission.running == 1 and decode.calls)
                 decode.set()

@@ -20,7 +20,7 @@ def errors_page() -> str:
             "# Errors",
             "",
             "Made from `toolkit/core/errors.py`. Every error has the OpenAI shape:",
-            '`{"error": {"message", "type", "param", "code", "action", "request_id"}}`; a 504 adds `hop`, the part of the',
+            '`{"error": {"message", "type", "param", "code", "action", "request_id"}}`; a 504 adds `hop` (so does `queue_too_long`), the part of the',
             "path that spent the time. Once a stream has begun its status is spent: a failure is then the last event,",
             '`data: {"error": ...}`, never followed by `[DONE]`.',
             "",

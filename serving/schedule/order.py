@@ -1,0 +1,109 @@
+"""Who of the waiting goes next. Pure; every question brings `now`.
+
+Each SLO class has two lanes, short and long, first in first out once due. Due requests go before all others; where several
+lanes have one, they take turns by their classes' weights (start-time fair queueing: Goyal, Vin, Cheng 1996): every lane
+has a tag, the lowest goes, and moves on by 1 / weight; a lane that was empty starts at the tag of the last turn. So a lane
+that has not just had its turn gets the very next slot, whoever else waits, and none waits for ever:
+
+    slots given away from the moment a request is due until its own, its own included
+        <= k + sum over the other lanes of (floor(k x weight / own weight) + 1)         k: its place in its lane
+
+Where nobody is due, the highest priority goes (priority.py), of equal ones whoever was ready first.
+"""
+
+from collections.abc import Callable, Iterator
+
+from serving.schedule.priority import Waiting
+from toolkit.core.sample import SloClass
+
+Lane = tuple[SloClass, bool]
+
+
+class Order:
+    """The waiting requests. `ready` of those put in must not decrease within a lane."""
+
+    def __init__(self, short_tokens: int) -> None:
+        self._short_tokens = short_tokens
+        self._lanes: dict[Lane, dict[str, Waiting]] = {
+            (slo, short): {} for slo in SloClass for short in (True, False)
+        }
+        self._tags: dict[Lane, float] = dict.fromkeys(self._lanes, 0.0)
+        self._turn = 0.0
+        self._all: dict[str, Waiting] = {}
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._all
+
+    def __iter__(self) -> Iterator[Waiting]:
+        return iter(self._all.values())
+
+    @property
+    def shortest(self) -> int:
+        """Tokens of the shortest that waits; 0 when nobody does."""
+        return min((one.tokens for one in self._all.values()), default=0)
+
+    def put(self, one: Waiting) -> None:
+        self._all[one.key] = self._lanes[one.lane][one.key] = one
+
+    def remove(self, key: str) -> None:
+        """Take it out, wherever it stands; nothing happens when it is not there."""
+        one = self._all.pop(key, None)
+        if one is not None:
+            del self._lanes[one.lane][key]
+
+    def take(self, now: float) -> Waiting:
+        """Remove and return the next. Raises ValueError when nobody waits."""
+        due = [lane for lane in self._lanes.values() if lane and _first(lane).due <= now]
+        if due:
+            one = min(
+                map(_first, due), key=lambda first: (max(self._tags[first.lane], self._turn), first.due)
+            )
+            self._turn = max(self._tags[one.lane], self._turn)
+            self._tags[one.lane] = self._turn + 1.0 / one.weight
+        else:
+            one = max(self._all.values(), key=lambda other: other.priority(now, self._short_tokens))
+        self.remove(one.key)
+        return one
+
+    def wait_s(self, one: Waiting, now: float, slot_s: Callable[[bool], float]) -> float:
+        """About how long `one` would wait if it joined now and nobody came after it.
+
+        slot_s: how often a slot frees when short (True) or long requests hold them, seconds. The lesser of two: when all
+        that are ahead by priority, or will be due before, have gone; and its threshold plus the turns that others then
+        have, in the mean.
+        """
+        mine = one.priority(now, self._short_tokens)
+        ahead = [
+            other
+            for other in self._all.values()
+            if other.due <= now or other.priority(now, self._short_tokens) >= mine
+        ]
+        by_priority = sum(slot_s(other.short) for other in ahead)
+        soon = min(one.due, now + by_priority)
+        by_priority += sum(
+            slot_s(other.short)
+            for other in self._all.values()
+            if now < other.due <= soon and other.priority(now, self._short_tokens) < mine
+        )
+        place = len(self._lanes[one.lane]) + 1
+        by_turns = one.threshold_s + (place - 1) * slot_s(one.short)
+        for lane in self._lanes.values():
+            if lane and _first(lane).lane != one.lane:
+                first = _first(lane)
+                turns = min(len(lane), (place - 1) * first.weight / one.weight + 0.5)
+                by_turns += turns * slot_s(first.short)
+        return min(by_priority, by_turns)
+
+    def check(self) -> None:
+        """Raise AssertionError unless each stands in its own lane, once."""
+        in_lanes = {key: one for lane in self._lanes.values() for key, one in lane.items()}
+        assert in_lanes == self._all, self._all
+        assert len(self._all) == sum(map(len, self._lanes.values())), self._all
+        assert all(one.lane == lane for lane, held in self._lanes.items() for one in held.values())
+
+
+def _first(lane: dict[str, Waiting]) -> Waiting:
+    return next(iter(lane.values()))

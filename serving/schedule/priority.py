@@ -1,0 +1,103 @@
+"""What a waiting request is worth: the length-aware priority of the article's section 2.3. Pure.
+
+    priority = wait coefficient x length coefficient                              (no unit; the highest goes first)
+
+    wait coefficient   = weight x (1 + waited / threshold)         waited: seconds since it was ready
+    length coefficient = short_tokens / (short_tokens + tokens)    1 for nothing, 1/2 at short_tokens, towards 0
+
+    tokens = text tokens + image tokens + max_tokens x n           what it may hold in the engines at most
+
+A request of up to short_tokens (1024) is short, any other long. Weight and thresholds are the SLO class's (defaults:
+realtime 4, 0.15 s short and 0.3 s long; standard 1, 0.5 s and 1.5 s; batch 0.25, 30 s and 60 s). The product alone starves
+long requests beside a stream of short ones, and with the article's aim (short ones pass a batch of long ones) short ones
+too once long ones have waited for long. So whoever has waited past its threshold leaves the comparison and is *due*: due
+requests go before all others, kinds in turns (order.py).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from toolkit.core.sample import SloClass, WorkloadClass
+
+
+@dataclass(frozen=True, slots=True)
+class Treatment:
+    """What one SLO class means to the scheduler.
+
+    weight: factor of the wait coefficient, and share of the turns. short_wait_s, long_wait_s: the thresholds. room_share:
+    part of the waiting room that it may take. target_s: first tokens later than this after entering the engines are late.
+    """
+
+    weight: float = 1.0
+    short_wait_s: float = 0.5
+    long_wait_s: float = 1.5
+    room_share: float = 1.0
+    target_s: float = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """All that the scheduler is told. workload_share: part of the waiting room that one workload class may take."""
+
+    treatments: Mapping[SloClass, Treatment]
+    max_in_flight: int
+    max_waiting: int
+    min_in_flight: int = 1
+    adaptive: bool = False
+    short_tokens: int = 1024
+    workload_share: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A prepared request that waits. Instants on the monotonic clock, seconds. tokens: text + image + max_tokens x n."""
+
+    key: str
+    slo_class: SloClass
+    workload_class: WorkloadClass
+    tokens: int
+    short: bool
+    ready: float
+    deadline: float
+    weight: float
+    threshold_s: float
+
+    @property
+    def lane(self) -> tuple[SloClass, bool]:
+        """Those who share a threshold stand in one lane."""
+        return self.slo_class, self.short
+
+    @property
+    def due(self) -> float:
+        """From when on it goes before all that are not due."""
+        return self.ready + self.threshold_s
+
+    def priority(self, now: float, short_tokens: int) -> float:
+        """The formula above."""
+        wait = self.weight * (1.0 + max(0.0, now - self.ready) / self.threshold_s)
+        return wait * short_tokens / (short_tokens + self.tokens)
+
+
+def waiting(
+    rules: Rules,
+    key: str,
+    slo_class: SloClass,
+    workload_class: WorkloadClass,
+    tokens: int,
+    ready: float,
+    deadline: float,
+) -> Waiting:
+    """A request as the rules see it."""
+    treatment = rules.treatments[slo_class]
+    short = tokens <= rules.short_tokens
+    return Waiting(
+        key,
+        slo_class,
+        workload_class,
+        tokens,
+        short,
+        ready,
+        deadline,
+        treatment.weight,
+        treatment.short_wait_s if short else treatment.long_wait_s,
+    )

@@ -1,0 +1,86 @@
+"""Places in the waiting room: so many in all, and of them so many for one SLO class or one workload class. Pure.
+
+A flood of one kind fills its share and no more. A share is at least one seat, and rounded up. Requests whose body has not
+been read are of no workload class yet; their SLO class bounds them.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+from math import ceil
+
+from serving.schedule.priority import Rules
+from toolkit.core.sample import SloClass, WorkloadClass
+
+
+@dataclass(frozen=True, slots=True)
+class Seat:
+    """Who sits there, as far as it is known. deadline: monotonic instant of the first token."""
+
+    slo_class: SloClass
+    workload_class: WorkloadClass
+    deadline: float
+
+
+class Seats:
+    """Seats by key."""
+
+    def __init__(self, rules: Rules) -> None:
+        most = rules.max_waiting
+        self._most = most
+        self._slo_most = {
+            slo: max(1, ceil(most * treatment.room_share)) for slo, treatment in rules.treatments.items()
+        }
+        self._workload_most = max(1, ceil(most * rules.workload_share))
+        self._seats: dict[str, Seat] = {}
+        self._slo: Counter[SloClass] = Counter()
+        self._workload: Counter[WorkloadClass] = Counter()
+
+    def __len__(self) -> int:
+        return len(self._seats)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._seats
+
+    def __getitem__(self, key: str) -> Seat:
+        return self._seats[key]
+
+    def full_for(self, seat: Seat) -> str | None:
+        """Why there is no seat, or None."""
+        if len(self._seats) >= self._most:
+            return f"the gateway already holds {self._most} waiting requests"
+        if self._slo[seat.slo_class] >= self._slo_most[seat.slo_class]:
+            return f"{self._slo_most[seat.slo_class]} requests of SLO class {seat.slo_class} wait already"
+        return self.full_of(seat.workload_class)
+
+    def full_of(self, workload_class: WorkloadClass) -> str | None:
+        """Why there is no seat for one more of that workload class, or None."""
+        if (
+            workload_class is WorkloadClass.UNCLASSIFIED
+            or self._workload[workload_class] < self._workload_most
+        ):
+            return None
+        return f"{self._workload_most} requests of class {workload_class} wait already"
+
+    def take(self, key: str, seat: Seat) -> None:
+        self._seats[key] = seat
+        self._slo[seat.slo_class] += 1
+        self._workload[seat.workload_class] += 1
+
+    def free(self, key: str) -> None:
+        """Give the seat back; nothing happens when there is none."""
+        seat = self._seats.pop(key, None)
+        if seat is not None:
+            self._slo[seat.slo_class] -= 1
+            self._workload[seat.workload_class] -= 1
+
+    def check(self) -> None:
+        """Raise AssertionError unless counts and bounds hold."""
+        assert len(self._seats) <= self._most
+        assert +self._slo == Counter(seat.slo_class for seat in self._seats.values())
+        assert +self._workload == Counter(seat.workload_class for seat in self._seats.values())
+        assert all(count <= self._slo_most[slo] for slo, count in self._slo.items())
+        assert all(
+            count <= self._workload_most
+            for workload, count in self._workload.items()
+            if workload is not WorkloadClass.UNCLASSIFIED
+        )

@@ -1,0 +1,96 @@
+"""The section `schedule` of serve.toml, and what an SLO class is."""
+
+from pydantic import Field
+
+from toolkit.core.config import Section
+
+
+class ScheduleConfig(Section):
+    """How many requests may be where, and what counts as short."""
+
+    max_in_flight: int = Field(64, ge=1, description="Requests inside the engines at once, at most.")
+    min_in_flight: int = Field(2, ge=1, description="The least that the adaptive limit goes down to.")
+    adaptive: bool = Field(
+        True,
+        description=(
+            "Whether the limit moves between min_in_flight and max_in_flight: down when first tokens are late or engines"
+            " refuse, up while they are in time. false: it is max_in_flight."
+        ),
+    )
+    first_token_share: float = Field(
+        0.5,
+        gt=0,
+        le=1,
+        description="Part of a TTFT budget that the engines may take; a later first token is late for the adaptive limit.",
+    )
+    max_waiting: int = Field(
+        256, ge=1, description="Requests inside the gateway that are not in an engine yet; beyond: 429."
+    )
+    workload_share: float = Field(
+        0.5, gt=0, le=1, description="Part of max_waiting that one workload class may take."
+    )
+    short_tokens: int = Field(
+        1024,
+        ge=1,
+        description="Text, image and max_tokens x n tokens up to which a request is short and may pass long ones.",
+    )
+
+
+def _ttft_budget_s(default: float) -> float:
+    budget: float = Field(default, gt=0, description="Total budget from arrival to the first token.")
+    return budget
+
+
+def _weight(default: float) -> float:
+    weight: float = Field(
+        default, gt=0, description="Factor of the priority, and share of the slots among those that are due."
+    )
+    return weight
+
+
+def _short_wait_s(default: float) -> float:
+    wait: float = Field(
+        default, gt=0, description="Wait after which a short request is due: it goes before all that are not."
+    )
+    return wait
+
+
+def _long_wait_s(default: float) -> float:
+    wait: float = Field(default, gt=0, description="The same for a long request.")
+    return wait
+
+
+def _room_share(default: float) -> float:
+    share: float = Field(
+        default, gt=0, le=1, description="Part of schedule.max_waiting that this class may take."
+    )
+    return share
+
+
+class SloConfig(Section):
+    """What one SLO class promises, and how its requests wait."""
+
+    ttft_budget_s: float = _ttft_budget_s(3.0)
+    weight: float = _weight(1.0)
+    short_wait_s: float = _short_wait_s(0.5)
+    long_wait_s: float = _long_wait_s(1.5)
+    room_share: float = _room_share(0.75)
+
+
+class RealtimeConfig(SloConfig):
+    """Defaults of the class realtime."""
+
+    ttft_budget_s: float = _ttft_budget_s(0.8)
+    weight: float = _weight(4.0)
+    short_wait_s: float = _short_wait_s(0.15)
+    long_wait_s: float = _long_wait_s(0.3)
+
+
+class BatchConfig(SloConfig):
+    """Defaults of the class batch."""
+
+    ttft_budget_s: float = _ttft_budget_s(300.0)
+    weight: float = _weight(0.25)
+    short_wait_s: float = _short_wait_s(30.0)
+    long_wait_s: float = _long_wait_s(60.0)
+    room_share: float = _room_share(0.5)

@@ -1,0 +1,170 @@
+"""The scheduler in virtual time: arrivals go in, what became of each comes out. No clock, no loop, no sleeping."""
+
+import heapq
+import random
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from math import inf
+
+from serving.schedule.admit import Admission, Moves
+from serving.schedule.priority import Rules, Treatment
+from toolkit.core.errors import Busy
+from toolkit.core.sample import SloClass, WorkloadClass
+
+FIFO_TOKENS = 10**9
+"""short_tokens at which all are short: one lane and, with no threshold to speak of, first in first out."""
+
+
+def rules(max_in_flight: int = 8, max_waiting: int = 10**6, **fields) -> Rules:
+    """Rules with the defaults of serve.toml's classes, whatever else a test says."""
+    treatments = {
+        SloClass.REALTIME: Treatment(4.0, 0.15, 0.3, 1.0, 0.4),
+        SloClass.STANDARD: Treatment(),
+        SloClass.BATCH: Treatment(0.25, 30.0, 60.0, 1.0, 150.0),
+    }
+    return Rules(**{"treatments": treatments, **fields}, max_in_flight=max_in_flight, max_waiting=max_waiting)
+
+
+def fifo(max_in_flight: int = 8, **fields) -> Rules:
+    """First in, first out, by the same code."""
+    at_once = {slo: Treatment(short_wait_s=1e-9) for slo in SloClass}
+    return rules(max_in_flight, **{"treatments": at_once, **fields}, short_tokens=FIFO_TOKENS)
+
+
+@dataclass
+class Ask:
+    """One request to come. tokens: its length; hold_s: in the engines; first_s: to its first token there, of hold_s."""
+
+    at: float
+    tokens: int = 100
+    hold_s: float = 1.0
+    first_s: float = 0.0
+    budget_s: float = inf
+    slo_class: SloClass = SloClass.STANDARD
+    workload_class: WorkloadClass = WorkloadClass.TEXT_ONLY
+
+
+@dataclass
+class Fate:
+    """What became of it; instants, None where it did not get that far."""
+
+    ask: Ask
+    number: int
+    entered: float | None = None
+    first: float | None = None
+    ended: float | None = None
+    refused: Busy | None = None
+    timed_out: bool = False
+
+    @property
+    def wait_s(self) -> float:
+        return inf if self.entered is None else self.entered - self.ask.at
+
+    @property
+    def good(self) -> bool:
+        """A first token within its budget."""
+        return self.first is not None and self.first - self.ask.at <= self.ask.budget_s
+
+
+Engines = Callable[[Ask, float], tuple[float, float]]
+"""Given a request that enters now: seconds to its first token, seconds to its end."""
+
+
+@dataclass
+class Prefill:
+    """Engines with one prefill that works on one prompt after the other, and a decode with room for all."""
+
+    token_s: float
+    free_at: float = 0.0
+    longest: float = field(default=0.0)
+
+    def __call__(self, ask: Ask, now: float) -> tuple[float, float]:
+        self.free_at = max(now, self.free_at) + ask.tokens * self.token_s
+        first_s = self.free_at - now
+        return first_s, first_s + ask.hold_s
+
+
+def run(told: Rules, asks: Sequence[Ask], engines: Engines | None = None) -> list[Fate]:
+    """Play all to the end. The books are checked after every event."""
+    admission = Admission(told)
+    work = engines or (lambda ask, _: (ask.first_s, ask.hold_s))
+    fates = {str(number): Fate(ask, number) for number, ask in enumerate(asks)}
+    order = count()
+    events: list[tuple[float, int, str, str]] = [
+        (fate.ask.at, next(order), "arrive", key) for key, fate in fates.items()
+    ]
+    heapq.heapify(events)
+
+    def at(when: float, what: str, key: str) -> None:
+        heapq.heappush(events, (when, next(order), what, key))
+
+    def move(moves: Moves, now: float) -> None:
+        for key in moves.entered:
+            fate = fates[key]
+            fate.entered = now
+            first_s, whole_s = work(fate.ask, now)
+            if now + first_s <= fate.ask.at + fate.ask.budget_s:
+                at(now + first_s, "first", key)
+                at(now + whole_s, "end", key)
+            else:
+                at(fate.ask.at + fate.ask.budget_s, "late", key)
+        for key, error in moves.refused:
+            fates[key].refused = error
+            move(admission.leave(key, now), now)
+
+    while events:
+        now, _, what, key = heapq.heappop(events)
+        fate = fates[key]
+        deadline = fate.ask.at + fate.ask.budget_s
+        if what == "arrive":
+            try:
+                admission.arrive(key, fate.ask.slo_class, now, deadline)
+                move(admission.prepared(key, fate.ask.workload_class, fate.ask.tokens, now), now)
+            except Busy as error:
+                fate.refused = error
+                move(admission.leave(key, now), now)
+            else:
+                if fate.entered is None and deadline < inf:
+                    at(deadline, "expire", key)
+        elif what == "first":
+            fate.first = now
+            move(admission.answered(key, now, now), now)
+        elif what == "late":
+            fate.timed_out = True
+            admission.overloaded(key, now)
+            move(admission.leave(key, now), now)
+        elif what == "end":
+            fate.ended = now
+            move(admission.leave(key, now), now)
+        elif fate.entered is None and fate.refused is None:
+            fate.timed_out = True
+            move(admission.leave(key, now), now)
+        admission.check()
+    assert admission.idle
+    return list(fates.values())
+
+
+def flood(seed: int, long_load: float, window_s: float, slots: int = 8) -> list[Ask]:
+    """Long requests (2 s in the engines) at `long_load` of the slots' capacity for a while, and text requests (0.2 s)
+    at a twentieth of it throughout."""
+    source = random.Random(seed)
+    asks: list[Ask] = []
+    for rate, tokens, mean_s, kind in (
+        (long_load * slots / 2.0, 4000, 2.0, WorkloadClass.MULTI_IMAGE_LONG),
+        (0.05 * slots / 0.2, 300, 0.2, WorkloadClass.TEXT_ONLY),
+    ):
+        now = source.expovariate(rate)
+        while now < window_s:
+            hold_s = mean_s * source.uniform(0.5, 1.5)
+            asks.append(
+                Ask(now, int(tokens * source.uniform(0.5, 1.5)), hold_s, hold_s / 5, workload_class=kind)
+            )
+            now += source.expovariate(rate)
+    return sorted(asks, key=lambda ask: ask.at)
+
+
+def p95(values: Sequence[float]) -> float:
+    """Nearest rank."""
+    ordered = sorted(values)
+    return ordered[max(0, -(-len(ordered) * 95 // 100) - 1)]
