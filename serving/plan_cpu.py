@@ -9,7 +9,7 @@ many cores there are. Pictures are decoded beside it, on as many threads as it h
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Self
 
 
@@ -18,18 +18,28 @@ class ImageCost:
     """CPU seconds of one image from its bytes to what the engine gets, over `n` different images of a class.
 
     alone: one at a time, mean. busy: on every core at once, mean; shared caches and hyperthreads make it dearer.
-    The rest describes the dearer of the two. low, high: 95 % bounds of its mean. cv2: variance / mean^2.
+    gateway: of some of them in a gateway process, which hands large ones to processes of their own, mean.
+    The rest describes the dearest of the three. low, high: 95 % bounds of its mean. cv2: variance / mean^2.
     """
 
     n: int
     alone_s: float
     busy_s: float
+    gateway_s: float
     mean_s: float
     low_s: float
     high_s: float
     p50_s: float
     p95_s: float
     cv2: float
+
+    def in_a_gateway(self, seconds: float) -> Self:
+        """The same, where an image costs so much there: what is dearer counts, with the scatter that was seen."""
+        times = max(1.0, seconds / self.mean_s)
+        scaled = {
+            name: getattr(self, name) * times for name in ("mean_s", "low_s", "high_s", "p50_s", "p95_s")
+        }
+        return replace(self, gateway_s=seconds, **scaled)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:

@@ -1,7 +1,8 @@
 """What a gateway spends on a request besides its images, measured on a real gateway process in front of stand-ins.
 
-Every body is sent twice or more. The first time fills the image cache; what counts is spent on the later ones, so the
-images are read, hashed and handed over, and not decoded. Stand-ins answer in processes of their own.
+Every body is sent twice or more. The first time its images are new, and fill the image cache. What counts for the
+request is spent on the later ones, where images are read, hashed and handed over, and not decoded; what the first time
+takes beyond that is the images'. Stand-ins answer in processes of their own.
 
 Measured twice: few requests at once, where every token wakes the loop by itself, and many, where tokens come together.
 """
@@ -39,19 +40,28 @@ REQUEST_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """idle_cores: what a gateway without requests keeps busy. requests: by class."""
+    """idle_cores: what a gateway without requests keeps busy. By class: requests, and CPU seconds per new image."""
 
     idle_cores: float
     requests: Mapping[str, RequestCost]
+    images: Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A body to send, which names the model SIMULATED. images: that it shows."""
+
+    body: bytes
+    images: int
 
 
 async def measure_requests(
     config: ServeConfig,
     model_path: str,
-    bodies: Mapping[str, Sequence[bytes]],
+    bodies: Mapping[str, Sequence[Asked]],
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> Front:
-    """The cost of each class's requests; `bodies` name the model SIMULATED.
+    """The cost of each class's requests.
 
     Raises EnvironmentFault when a request is not answered, ServiceFailed when the processes cannot be had.
     """
@@ -61,11 +71,11 @@ async def measure_requests(
         await asyncio.sleep(IDLE_S)
         idle = spent(pid).whole_s - before.whole_s
         idle_cores = idle / (time.monotonic() - began)
-        found = {}
+        requests, images = {}, {}
         for name, some in bodies.items():
             on_progress(name)
-            found[name] = await _class(client, url, pid, some, idle_cores)
-        return Front(idle_cores, found)
+            requests[name], images[name] = await _class(client, url, pid, some, idle_cores)
+        return Front(idle_cores, requests, images)
 
 
 @asynccontextmanager
@@ -121,19 +131,24 @@ def _plan(config: ServeConfig, model_path: str) -> Plan:
 
 
 async def _class(
-    client: HttpClient, url: str, pid: int, bodies: Sequence[bytes], idle_cores: float
-) -> RequestCost:
-    mixed = random.Random(1).sample(bodies, len(bodies))  # they come in order of their answers' length
-    await _send_all(client, url, mixed, MANY)
-    few = await _cost(client, url, pid, mixed, FEW, idle_cores)
-    many = await _cost(client, url, pid, mixed, MANY, idle_cores)
-    return RequestCost(
+    client: HttpClient, url: str, pid: int, asked: Sequence[Asked], idle_cores: float
+) -> tuple[RequestCost, float]:
+    mixed = random.Random(1).sample(asked, len(asked))  # they come in order of their answers' length
+    first, new = mixed[: len(mixed) // 4], mixed[len(mixed) // 4 :]
+    await _send_all(client, url, [one.body for one in first], MANY)  # starts what is started once
+    cold = await _cost(client, url, pid, [one.body for one in new], MANY, idle_cores, once=True)
+    bodies = [one.body for one in mixed]
+    few = await _cost(client, url, pid, bodies, FEW, idle_cores)
+    many = await _cost(client, url, pid, bodies, MANY, idle_cores)
+    request = RequestCost(
         n=few.sent + many.sent,
         few_s=few.whole_s,
         many_s=many.whole_s,
         mean_s=max(few.whole_s, many.whole_s),
         loop_s=many.loop_s,
     )
+    shown = sum(one.images for one in new)
+    return request, max(0.0, cold.whole_s - many.whole_s) * cold.sent / shown if shown else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,16 +159,23 @@ class _Cost:
 
 
 async def _cost(
-    client: HttpClient, url: str, pid: int, bodies: Sequence[bytes], at_once: int, idle_cores: float
+    client: HttpClient,
+    url: str,
+    pid: int,
+    bodies: Sequence[bytes],
+    at_once: int,
+    idle_cores: float,
+    *,
+    once: bool = False,
 ) -> _Cost:
     before, began, sent = spent(pid), time.monotonic(), 0
     used, took = Spent(0.0, 0.0), 0.0
-    while not sent or (used.whole_s < ENOUGH_CPU_S and took < AT_MOST_S):
+    while not sent or (not once and used.whole_s < ENOUGH_CPU_S and took < AT_MOST_S):
         await _send_all(client, url, bodies, at_once)
         sent += len(bodies)
         used, took = spent(pid).since(before), time.monotonic() - began
     whole_s, loop_s = (
-        max(0.0, value - idle_cores * took) / sent for value in (used.whole_s, used.main_thread_s)
+        max(0.0, value - idle_cores * took) / max(1, sent) for value in (used.whole_s, used.main_thread_s)
     )
     return _Cost(sent, whole_s, min(whole_s, loop_s))
 

@@ -77,7 +77,7 @@ def measure_images(
 
 
 def image_cost(alone: list[float], busy: list[float]) -> ImageCost:
-    """The figures of one class; the dearer of the two ways is the one that is planned with."""
+    """The figures of one class, of the dearer of the two ways."""
     ways = [float(np.mean(way)) for way in (alone, busy)]
     worse = np.asarray(busy if ways[1] > ways[0] else alone)
     mean = float(worse.mean())
@@ -86,6 +86,7 @@ def image_cost(alone: list[float], busy: list[float]) -> ImageCost:
         n=len(worse),
         alone_s=ways[0],
         busy_s=ways[1],
+        gateway_s=0.0,
         mean_s=mean,
         low_s=low,
         high_s=high,

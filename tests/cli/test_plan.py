@@ -17,7 +17,7 @@ from workloads.profile import load_profile
 
 pytestmark = pytest.mark.slow
 
-IMAGE = ImageCost(20, 0.09, 0.1, 0.1, 0.09, 0.11, 0.1, 0.2, 0.5)
+IMAGE = ImageCost(20, 0.09, 0.1, 0.1, 0.1, 0.09, 0.11, 0.1, 0.2, 0.5)
 CLASSES = ("text_only", "image_short", "multi_image_long", "high_res")
 
 
@@ -111,7 +111,7 @@ def test_sent_requests_answer_as_long_as_their_class() -> None:
     """Two dozen stand for hundreds."""
     load = load_of(load_profile("text-only"))
     (asked,) = load.classes
-    bodies = [json.loads(body)["max_tokens"] for body in load.bodies("m")["text_only"]]
+    bodies = [json.loads(one.body)["max_tokens"] for one in load.bodies("m")["text_only"]]
     mean = sum(request.max_tokens for request in asked.requests) / len(asked.requests)
 
     assert len(bodies) == SENT

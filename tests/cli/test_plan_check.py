@@ -18,12 +18,12 @@ from serving.plan_process import spent
 from serving.supervisor import processes
 from toolkit.core.plan import Plan
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(290)]
 
 TOOLKIT = str(Path(sys.executable).with_name("toolkit"))
-WITHIN = 1.4
-"""Predicted over burnt, and its inverse. Seen: 0.9 to 1.0; the rest is for a busy machine, whose caches are other
-people's from one half-minute to the next."""
+WITHIN = 1 / 0.7
+"""Burnt over predicted, and its inverse: what the default headroom of 0.3 forgives. Seen: 0.92 to 0.98 predicted over
+burnt, on a machine whose caches are other people's from one half-minute to the next."""
 RATE, SECONDS = 4.0, 12.0
 PROFILE = f"""
 name = "planned"

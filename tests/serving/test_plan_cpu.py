@@ -15,7 +15,16 @@ from serving.plan_process import below, spent
 from serving.plan_store import KEPT, Measurement, find, fingerprint, keep
 
 IMAGE = ImageCost(
-    n=20, alone_s=0.09, busy_s=0.1, mean_s=0.1, low_s=0.09, high_s=0.11, p50_s=0.1, p95_s=0.2, cv2=0.5
+    n=20,
+    alone_s=0.09,
+    busy_s=0.1,
+    gateway_s=0.1,
+    mean_s=0.1,
+    low_s=0.09,
+    high_s=0.11,
+    p50_s=0.1,
+    p95_s=0.2,
+    cv2=0.5,
 )
 REQUEST = RequestCost(n=50, few_s=0.01, many_s=0.008, mean_s=0.01, loop_s=0.008)
 TEXT = ClassLoad("text_only", 0.5, 0.0, REQUEST, None)
@@ -100,6 +109,14 @@ def test_the_dearer_way_is_planned_with() -> None:
 
     assert (busy.mean_s, busy.alone_s, busy.busy_s) == pytest.approx((0.012, 0.010, 0.012))
     assert alone.mean_s == pytest.approx(0.010)
+
+
+def test_what_a_gateway_adds_is_planned_with() -> None:
+    """Pipes to a process of its own are part of a large image's price; a gateway that is cheaper changes nothing."""
+    dearer, cheaper = IMAGE.in_a_gateway(0.15), IMAGE.in_a_gateway(0.05)
+
+    assert (dearer.mean_s, dearer.low_s, dearer.p95_s) == pytest.approx((0.15, 0.135, 0.3))
+    assert replace(cheaper, gateway_s=IMAGE.gateway_s) == IMAGE
 
 
 def test_bounds_narrow_with_the_images_and_hold_the_mean() -> None:

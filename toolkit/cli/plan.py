@@ -148,7 +148,7 @@ def _measure(
         taken_s=taken,
         cores=cores,
         idle_cores=front.idle_cores,
-        images=images,
+        images={name: cost.in_a_gateway(front.images[name]) for name, cost in images.items()},
         requests=front.requests,
     )
 
@@ -217,16 +217,16 @@ def _show(planned: "CpuPlan", facts: dict[str, Any], load: "Load", measured: "Me
 
 ROWS = (
     "requests/s", "images/request", "images measured", "CPU ms/image p50", "CPU ms/image mean", "  95 % bounds",
-    "CPU ms/image p95", "  one at a time", "  all cores busy", "ms/request besides", "  few at once", "  many at once", "  many, event loop", "cores",
+    "CPU ms/image p95", "  one at a time", "  all cores busy", "  in a gateway", "ms/request besides", "  few at once", "  many at once", "  many, event loop", "cores",
 )  # fmt: skip
 
 
 def _cells(need: "ClassNeed") -> list[str]:
     load = need.load
     image = load.image
-    shown = ["-"] * 7
+    shown = ["-"] * 8
     if image is not None:
-        times = (image.alone_s, image.busy_s)
+        times = (image.alone_s, image.busy_s, image.gateway_s)
         shown = [
             str(image.n), f"{image.p50_s * 1e3:.1f}", f"{image.mean_s * 1e3:.1f}",
             f"{image.low_s * 1e3:.1f}-{image.high_s * 1e3:.1f}", f"{image.p95_s * 1e3:.1f}", *(f"{s * 1e3:.1f}" for s in times),
@@ -271,8 +271,8 @@ def _notes(planned: "CpuPlan", load: "Load", measured: "Measurement") -> list[st
         )
     if measured.cores > 1:
         notes.append(
-            "A core is one logical CPU of this host with all of them at work: the dearer of one image at a time and "
-            f"{measured.cores} at once is planned with, so shared caches and hyperthreads are in it."
+            f"A core is one logical CPU of this host. An image is planned with as the dearest of one at a time, {measured.cores} at "
+            "once (shared caches, hyperthreads) and in a gateway (large ones go to processes of their own)."
         )
     notes.append(
         "Not in it: the engines' own CPU, TLS and proxies, the download of images by URL, answers over n > 1. "

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from serving.plan_front import Asked
     from toolkit.core.plan import Plan, PlannedRequest
     from workloads.profile import Profile
 
@@ -17,7 +18,7 @@ DRAWS = {"classes", "clients", "sessions", "extra_body", "stream", "trace", "pla
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ClassAsked:
     """One class. share: of the requests. images: per request, mean. again: share of its images that came before."""
 
     name: str
@@ -33,33 +34,34 @@ class Load:
 
     profile: "Profile"
     plan: "Plan"
-    classes: tuple[Asked, ...]
+    classes: tuple[ClassAsked, ...]
 
     @property
     def digest(self) -> str:
         """Changes with whatever the profile draws its requests from."""
         return hashlib.sha256(self.profile.model_dump_json(include=DRAWS).encode()).hexdigest()
 
-    def images(self, asked: Asked) -> Iterator[bytes]:
+    def images(self, asked: ClassAsked) -> Iterator[bytes]:
         """Different images of a class as files, each made when it is taken."""
         from workloads.images import encode
 
         for recipe in dict.fromkeys(image for request in asked.requests for image in request.images):
             yield encode(recipe)
 
-    def bodies(self, model: str) -> dict[str, list[bytes]]:
+    def bodies(self, model: str) -> "dict[str, list[Asked]]":
         """By class, requests whose answers are as long as the class's: every n-th by max_tokens."""
+        from serving.plan_front import Asked
         from workloads.prepare import prepare
 
         chosen = {one.index: asked.name for asked in self.classes for one in _spread(asked.requests)}
-        found: dict[str, list[bytes]] = {asked.name: [] for asked in self.classes}
+        found: dict[str, list[Asked]] = {asked.name: [] for asked in self.classes}
         # By URL they would have to be fetched; what is measured is the rest.
         plan = replace(self.plan, images_url="")
         made = prepare(
             plan, model, self.profile.extra_body, self.profile.max_body_bytes, only=chosen.__contains__
         )
         for one in made:
-            found[chosen[one.planned.index]].append(bytes(one.body))
+            found[chosen[one.planned.index]].append(Asked(bytes(one.body), len(one.planned.images)))
         return found
 
 
@@ -88,7 +90,7 @@ def load_of(profile: "Profile") -> Load:
         order = Seeds(profile.seed).rng(f"plan/{name.value}").permutation(len(requests))
         images = [image for request in requests for image in request.images]
         asked.append(
-            Asked(
+            ClassAsked(
                 name.value,
                 share,
                 len(images) / len(requests),
