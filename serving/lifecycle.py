@@ -159,9 +159,12 @@ class Lifecycle:
 
     def _answered(self, recording: Recording) -> None:
         """The admission learns from first tokens when they come, or, of an answer in one piece, at its end."""
-        parts, now = self._parts, self._parts.clock.monotonic()
-        first_token = recording.progress.first_token_at or now
-        self._move(parts.admission.answered(recording.request_id, first_token, now))
+        admission, now, progress = self._parts.admission, self._parts.clock.monotonic(), recording.progress
+        if progress.lost:  # the time went into failed attempts and says nothing of the engines' load; a refusal does
+            if any(one.cause == "busy" for one in progress.lost):
+                admission.overloaded(recording.request_id, now)
+            return
+        self._move(admission.answered(recording.request_id, progress.first_token_at or now, now))
 
     async def _serve(self, exchange: Exchange, recording: Recording) -> None:
         async with self._parts.bodies.hold(FREE_BODY_BYTES) as room:

@@ -46,7 +46,7 @@ max_tokens = { min = 16, max = 16 }
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[dict[str, Any]]:
     """Stand-in engines behind a gateway of five places, two of them in the engines: about 10 requests/s."""
-    settings = ["engine.kind=simulated", f"runs_dir={tmp_path / 'runs'}", "schedule.max_in_flight=2", "schedule.max_waiting=3"]  # fmt: skip
+    settings = ["engine.kind=simulated", f"runs_dir={tmp_path / 'runs'}", "schedule.max_in_flight=2", "schedule.max_waiting=3", "schedule.workload_share=1", "batch.room_share=1"]  # fmt: skip
     chosen = [word for setting in settings for word in ("--set", setting)]
     argv = [sys.executable, "-c", "from toolkit.cli import main; main()", "serve", "--json", "--port", "0", *chosen]  # fmt: skip
     with subprocess.Popen(argv, stdout=subprocess.PIPE) as process:
