@@ -35,9 +35,8 @@ def examine(data: bytes, limits: AccessConfig, grid: ImageGrid) -> Task:
     """What is to become of the image, by its header. Raises InvalidRequest and TooLarge, as probe does."""
     header = probe(data, limits)
     target = grid.target_size(*header.size)
-    return Task(
-        header, target, grid.tokens(*header.size), cost_of(header, target, choose(limits.decoder).name)
-    )
+    cost = cost_of(header, target, choose(limits.decoder).name, limits.handover)
+    return Task(header, target, grid.tokens(*header.size), cost)
 
 
 def wrap(file: bytes, task: Task, handover: Handover) -> Prepared:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from serving.access.cost import cost_of
 from serving.access.decode import decode
 from serving.access.encode import encode
 from serving.access.probe import probe
@@ -87,3 +88,17 @@ def test_an_uncompressed_file_has_its_size_from_the_pixels_alone() -> None:
     for width, height in ((28, 28), (644, 420), (1148, 840)):
         size = len(encode(Image.new("RGB", (width, height)), "ppm"))
         assert 0 < size - 3 * width * height < 20
+
+
+@pytest.mark.parametrize("handover", get_args(Handover))
+def test_what_admission_reckons_with_covers_the_encoding(handover: Handover) -> None:
+    """The picture and what its encoder takes at the peak; lossless WebP takes 20 bytes a pixel."""
+    picture = pictures.photo(1996, 1484)
+    header = probe(saved(Image.new("1", picture.size), "PNG"), AccessConfig())
+    encode(picture.crop((0, 0, 60, 60)), handover)
+
+    before = pictures.fresh_peak_mb()
+    encode(picture, handover)
+    grown = (pictures.peak_mb() - before) * 2**20
+
+    assert grown + 4 * 1996 * 1484 <= cost_of(header, picture.size, "portable", handover).memory_bytes
