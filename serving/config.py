@@ -198,9 +198,9 @@ class AccessConfig(Section):
     handover: Handover = Field(
         "ppm",
         description=(
-            "How prepared pixels travel to the engine. Without loss: ppm (uncompressed, 3 bytes a pixel, a tenth of png's"
-            " CPU; for links of 1 Gbit/s and more), webp (a third to a half of the bytes), png (for engines that read"
-            " nothing else). With loss: jpeg (q95 4:4:4, 40-47 dB)."
+            "How prepared pixels travel to the engine. Without loss: ppm (uncompressed, 3 bytes a pixel, a tenth to a"
+            " quarter of png's CPU; for links of 1 Gbit/s and more), webp (a sixth to a half of the bytes), png (for engines"
+            " that read nothing else). With loss: jpeg (q95 4:4:4, 40-47 dB)."
         ),
     )
     url_timeout_s: float = Field(
