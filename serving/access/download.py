@@ -165,7 +165,7 @@ class Downloader:
         headers = _HEADERS if page is None else {**_HEADERS, "If-None-Match": page.etag}
         try:
             async with self._connections.of(target) as transport:
-                response = await _sent(transport, target.url, headers)
+                response = await _sent(transport, target.url, headers, self._config.url_timeout_s)
                 head_ended(response)
                 try:
                     return await self._answer(target, response, page, asked_at, place)
@@ -210,7 +210,7 @@ class Downloader:
 
 
 async def _sent(
-    transport: httpx.AsyncHTTPTransport, url: httpx.URL, headers: Mapping[str, str]
+    transport: httpx.AsyncHTTPTransport, url: httpx.URL, headers: Mapping[str, str], connect_s: float
 ) -> httpx.Response:
     """The answer's head. A kept connection may be closed by its server just when it is used again: asked once more."""
     dialled = False
@@ -219,7 +219,9 @@ async def _sent(
         nonlocal dialled
         dialled = dialled or event.startswith("connection.connect_tcp")
 
-    request = httpx.Request("GET", url, headers=headers, extensions={"trace": trace})
+    request = httpx.Request(
+        "GET", url, headers=headers, extensions={"trace": trace, "timeout": {"connect": connect_s}}
+    )
     try:
         return await transport.handle_async_request(request)
     except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):

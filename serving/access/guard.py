@@ -6,13 +6,16 @@ opening a TCP connection, to private ones too; it asks about one of a name's add
 `is_global`, which passes multicast and 6to4.
 """
 
+import asyncio
+import contextlib
 import ssl
 from collections.abc import Callable, Iterable, Sequence
 from ipaddress import ip_address
+from typing import Any
 
 import httpcore
 import httpx
-from httpx_secure import httpx_ssrf_protection
+from httpx_secure import SSRFProtectionError, httpx_ssrf_protection
 
 from serving.access.heads import HeadBound
 from serving.access.hosts import Address
@@ -37,6 +40,7 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
         self._inner = inner
         self._resolve = resolve
         self._may_reach = may_reach
+        self._left_behind: set[asyncio.Task[None]] = set()
 
     async def connect_tcp(
         self,
@@ -53,9 +57,7 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
         for left, address in zip(range(len(dialled) - 1, -1, -1), dialled, strict=True):
             share_s = None if timeout is None else timeout / (left + 1)
             try:
-                return HeadBound(
-                    await self._inner.connect_tcp(str(address), port, share_s, local_address, socket_options)
-                )
+                return HeadBound(await self._dial(str(address), port, share_s, local_address, socket_options))
             except (httpcore.ConnectError, httpcore.ConnectTimeout):
                 if left == 0:
                     raise
@@ -63,6 +65,18 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
 
     async def sleep(self, seconds: float) -> None:
         await self._inner.sleep(seconds)
+
+    async def _dial(self, *where: Any) -> httpcore.AsyncNetworkStream:
+        """A connection. Whoever is cancelled meanwhile leaves it to be closed when it is there, or has timed out: anyio
+        4.16 forgets one that comes in that very moment, and its socket stays open until it is collected."""
+        dialling = asyncio.ensure_future(self._inner.connect_tcp(*where))
+        try:
+            return await asyncio.shield(dialling)
+        except asyncio.CancelledError:
+            task = asyncio.get_running_loop().create_task(_close(dialling))
+            self._left_behind.add(task)
+            task.add_done_callback(self._left_behind.discard)
+            raise
 
     async def _addresses(self, host: str, port: int) -> list[Address]:
         try:
@@ -73,6 +87,11 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
             return await self._resolve(host, port)
         except OSError as error:
             raise httpcore.ConnectError("the name does not resolve") from error
+
+
+async def _close(dialling: "asyncio.Future[httpcore.AsyncNetworkStream]") -> None:
+    with contextlib.suppress(httpcore.ConnectError, httpcore.ConnectTimeout, SSRFProtectionError):
+        await (await dialling).aclose()
 
 
 def by_turns(addresses: Sequence[Address]) -> list[Address]:

@@ -3,7 +3,9 @@
 import asyncio
 import ssl
 from ipaddress import ip_address
+from typing import Any
 
+import httpcore
 import httpx
 import httpx_secure
 import pytest
@@ -115,6 +117,50 @@ def test_downloads_that_are_given_up_leave_no_place_taken() -> None:
         }
 
     on_internet(internet, scenario, max_downloads=2, max_downloads_per_host=1)
+
+
+def test_a_silent_address_leaves_time_for_the_next() -> None:
+    """Each address has its share of what is left."""
+    internet = Internet(
+        {"photos.example": [[OTHER, PUBLIC]]}, {(PUBLIC, 80): Server(lambda _: PICTURE)}, silent={OTHER}
+    )
+
+    async def scenario(bench: Bench) -> None:
+        assert await bench.data("http://photos.example/") == b"picture"
+
+    on_internet(internet, scenario, url_timeout_s=1.0)
+
+    assert internet.dialled == [(OTHER, 80), (PUBLIC, 80)]
+
+
+def test_a_connection_that_comes_after_its_caller_has_left_is_closed() -> None:
+    """Cancelled while it was being made."""
+    closed: list[str] = []
+
+    class Stream(httpcore.AsyncNetworkStream):
+        async def aclose(self) -> None:
+            closed.append("stream")
+
+    class Slow(httpcore.AsyncNetworkBackend):
+        async def connect_tcp(self, *_: Any, **__: Any) -> httpcore.AsyncNetworkStream:
+            await made.wait()
+            return Stream()
+
+    made = asyncio.Event()
+
+    async def main() -> None:
+        backend = guard.GuardedBackend(Slow(), Internet({"a.example": [[PUBLIC]]}).resolve, lambda _: True)
+        task = asyncio.create_task(backend.connect_tcp("a.example", 80))
+        await asyncio.sleep(0.001)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert task.cancelled() and closed == []
+        made.set()
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert closed == ["stream"]
+
+    asyncio.run(main())
 
 
 def connections(internet: Internet, idle_s: float = 30.0) -> Connections:

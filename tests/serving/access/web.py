@@ -86,11 +86,13 @@ async def nowhere(host: str, port: int) -> list[Address]:
 
 @dataclass
 class Internet:
-    """names: what the name server answers, in turn, the last answer for ever. at: servers by address and port."""
+    """names: what the name server answers, in turn, the last answer for ever. at: servers by address and port.
+    silent: addresses where nobody says yes or no."""
 
     names: dict[str, Sequence[Sequence[str]]] = field(default_factory=dict)
     at: dict[tuple[str, int], Server] = field(default_factory=dict)
     tls: bool = False
+    silent: set[str] = field(default_factory=set)
     looked_up: list[str] = field(default_factory=list)
     dialled: list[tuple[str, int]] = field(default_factory=list)
 
@@ -108,6 +110,8 @@ class Internet:
 
         async def connect_tcp(remote_host: str, remote_port: int, **options: Any) -> Any:
             self.dialled.append((remote_host, remote_port))
+            if remote_host in self.silent:
+                await asyncio.sleep(60)
             server = self.at.get((remote_host, remote_port))
             if server is None:
                 raise ConnectionRefusedError(f"{remote_host} refuses")
