@@ -160,7 +160,7 @@ class Lifecycle:
     def _answered(self, recording: Recording) -> None:
         """The admission learns from first tokens when they come, or, of an answer in one piece, at its end."""
         admission, now, progress = self._parts.admission, self._parts.clock.monotonic(), recording.progress
-        if progress.lost:  # the time went into failed attempts and says nothing of the engines' load; a refusal does
+        if progress.lost:  # their time is no measure of load, a refusal is
             if any(one.cause == "busy" for one in progress.lost):
                 admission.overloaded(recording.request_id, now)
             return
