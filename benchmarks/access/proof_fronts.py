@@ -143,7 +143,14 @@ class Stand:
 def stand(work: Path, kind: str) -> Iterator[Stand]:
     """`toolkit serve` on a pair of that kind with no image cache, and the naive front beside it, until the block ends."""
     command = [str(TOOLKIT), "serve", "--json", "--port", "0"]
-    command += ["--set", f"engine.kind={kind}", "--set", "access.cache_mb=0"]
+    command += [
+        "--set",
+        f"engine.kind={kind}",
+        "--set",
+        "access.cache_mb=0",
+        "--set",
+        "engine.ready_timeout_s=900",
+    ]
     with subprocess.Popen(command, cwd=work, stdout=subprocess.PIPE, start_new_session=True) as process:
         try:
             assert process.stdout is not None
