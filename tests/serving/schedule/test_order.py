@@ -130,6 +130,25 @@ ASKS = st.lists(
 )
 
 
+@st.composite
+def streams(draw):
+    """One or two lanes that get more than all slots can do for a while, and few others among them."""
+    asks = [
+        Ask(draw(st.floats(0, 2)), tokens, hold_s=0.05, slo_class=draw(st.sampled_from(SloClass)))
+        for tokens in draw(st.lists(st.sampled_from([SHORT, LONG]), max_size=6))
+    ]
+    for _ in range(draw(st.integers(1, 2))):
+        slo, tokens = draw(st.sampled_from(SloClass)), draw(st.sampled_from([SHORT, LONG]))
+        gap_s, begin = draw(st.floats(0.01, 0.04)), draw(st.floats(0, 2))
+        asks += [Ask(begin + number * gap_s, tokens, 0.05, slo_class=slo) for number in range(120)]
+    return sorted(asks, key=lambda ask: ask.at)
+
+
+def stream(tokens, other):
+    """For 8 s more of one length than the one slot can do, and a single request of the other."""
+    return [Ask(1.0, other, 0.05), *(Ask(0.04 * number, tokens, 0.05) for number in range(200))]
+
+
 def lane(ask):
     return ask.slo_class, ask.tokens <= 1024
 
@@ -157,9 +176,23 @@ def bound(fate, fates, told, slots):
 
 @given(asks=ASKS, slots=st.integers(1, 4))
 @example(asks=[Ask(0.0, LONG, 3.0)] * 20 + [Ask(0.1, SHORT, 0.01)] * 20, slots=1)
-@settings(max_examples=60, deadline=None)
+@example(asks=stream(SHORT, LONG), slots=1)
+@example(asks=stream(LONG, SHORT), slots=1)
+@settings(max_examples=40, deadline=None)
 def test_no_request_waits_longer_than_the_bound(asks, slots):
     """Whatever arrives, however long it stays."""
+    told = rules(slots)
+    fates = run(told, asks)
+
+    for fate in fates:
+        assert fate.wait_s <= bound(fate, fates, told, slots) + 1e-6
+
+
+@pytest.mark.slow
+@given(asks=streams(), slots=st.integers(1, 2))
+@settings(max_examples=10, deadline=None)
+def test_the_bound_holds_beside_streams_that_never_end(asks, slots):
+    """The due of an overloaded lane wait for each other, not those of another one."""
     told = rules(slots)
     fates = run(told, asks)
 
