@@ -5,7 +5,6 @@ pair that the book thinks best, with rids and a room of its own. What a client h
 """
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -14,7 +13,6 @@ from serving.choices import merge_progress, stream_all, whole_all
 from serving.dispatch import Dispatcher, Forward, LegLost, Limits, Lost, Pair, Progress
 from serving.guarded import GivenUp, given_up
 from serving.pairs import Moves, PairBook
-from serving.retry_config import RetryConfig
 from serving.schedule.retry import Cause, Refusal, Retries
 from serving.stream import TransferFailed
 from toolkit.core.clock import Clock
@@ -40,17 +38,14 @@ class Answerer:
         dispatcher: Dispatcher,
         clock: Clock,
         on_lost: Callable[[str], None],
-        on_doubt: Callable[[], None] = lambda: None,
-        retries: Retries | None = None,
+        on_doubt: Callable[[], None],
+        retries: Retries,
     ) -> None:
-        """on_lost is told the name of an engine whose connection broke; on_doubt is called when a pair became suspect.
-
-        retries: None: a failed attempt is told at once.
-        """
+        """on_lost is told the name of an engine whose connection broke; on_doubt is called when a pair became suspect."""
         self._book = book
         self._dispatcher = dispatcher
         self._clock = clock
-        self._retries = retries or Retries(RetryConfig(max_attempts=1), random.Random(0))
+        self._retries = retries
         self._on_lost = on_lost
         self._on_doubt = on_doubt
 

@@ -13,11 +13,11 @@ from serving import chat
 from serving.access.encode import encode
 from serving.config import Handover
 from serving.dispatch import Dispatcher, Limits, Pair, Progress
-from serving.pairs import Moves, PairBook
+from serving.pairs import PairBook
 from serving.service import EngineEndpoint
 from serving.stream import TransferFailed
 from toolkit.core.clock import Clock
-from toolkit.core.errors import Busy, OutOfTime, ToolkitError
+from toolkit.core.errors import Busy, ToolkitError
 from toolkit.core.http.client import HttpClient
 from toolkit.core.http.errors import TransportError
 
@@ -32,6 +32,8 @@ PROBE_TIMEOUT_S = 120.0
 
 PROBE_AGAIN_TIMEOUT_S = 10.0
 """For a pair that has served before: everything is loaded, so more than this is a stuck pair, not a slow one."""
+
+MAX_LOADS_BYTES = 1_000_000
 
 SLOW_LOOKS = 3
 """Looks at /ready in a row that may go unanswered while nothing comes out of the engine: under load it answers late, and taking
@@ -138,28 +140,48 @@ class Prober:
         return True
 
     async def _prove(self, pair: Pair) -> None:
-        patience_s = PROBE_AGAIN_TIMEOUT_S if self._book.is_loaded(pair) else PROBE_TIMEOUT_S
-        before = self._book.moves(pair)
+        loaded = self._book.is_loaded(pair)
+        patience_s = PROBE_AGAIN_TIMEOUT_S if loaded else PROBE_TIMEOUT_S
+        pulses = await self._pulses(pair) if loaded else []
         limits = Limits(self._clock.monotonic() + patience_s, stall_s=patience_s, whole_s=patience_s)
         try:
             await self._dispatcher.whole(pair, self._body, limits, Progress())
         except ToolkitError as error:
             self.faults[pair.name] = error.message
             log.warning("pair %s did not pass the probe: %s", pair.name, error.message)
-            self._failed(pair, before, error)
+            await self._failed(pair, error, pulses)
             return
         self.faults.pop(pair.name, None)
         log.info("pair %s is in rotation", pair.name)
         self._book.proven(pair)
 
-    def _failed(self, pair: Pair, before: Moves, error: ToolkitError) -> None:
-        """Load is no fault: a pair without room, or one that answers others while the probe waits, stays where it is."""
+    async def _failed(self, pair: Pair, error: ToolkitError, pulses: list[object]) -> None:
+        """Load is no fault: a pair without room, or whose engines work while the probe waits, stays where it is."""
         if isinstance(error, TransferFailed):
             self._book.transfer_failed(pair, self._clock.monotonic())
-        now = self._book.moves(pair)
-        slow = isinstance(error, OutOfTime) and now.pair != before.pair and now.decode != before.decode
-        if not slow and not isinstance(error, Busy):
+        late = error.hop is not None
+        if late and all(then != now for then, now in zip(pulses, await self._pulses(pair), strict=False)):
+            self._book.probe_late(pair)
+        elif not isinstance(error, Busy):
             self._book.disproved(pair)
+
+    async def _pulses(self, pair: Pair) -> list[object]:
+        """Of both engines, what changes while they work: what came out of them, and when their schedulers last told how
+        they are (a frozen one tells nothing)."""
+        engines = (pair.prefill, pair.decode)
+        return [(self._book.engine_moves(engine.name), await self._pulse(engine)) for engine in engines]
+
+    async def _pulse(self, engine: EngineEndpoint) -> object:
+        try:
+            async with asyncio.timeout(READY_TIMEOUT_S):
+                response = await self._client.send("GET", f"{engine.url}/v1/loads?include=core")
+                try:
+                    body = await response.read(MAX_LOADS_BYTES)
+                finally:
+                    response.close()
+            return [one["timestamp"] for one in orjson.loads(body)["loads"]]
+        except (TimeoutError, TransportError, orjson.JSONDecodeError, KeyError, TypeError):
+            return None
 
 
 def probe_body(model: str, handover: Handover | None) -> chat.EngineBody:

@@ -21,6 +21,7 @@ from serving.service import EngineEndpoint
 from toolkit.core.errors import EngineUnavailable
 
 FAILURES_IN_A_ROW = 3
+LATE_PROBES = 3
 
 BLACKLIST_FIRST_S = 30.0
 BLACKLIST_LONGEST_S = 300.0
@@ -44,6 +45,7 @@ class PairState:
     proven: bool = False
     loaded: bool = False  # it has served since its engines came up, so nothing is loaded any more
     failures: int = 0
+    late: int = 0
     suspect: bool = False
     in_flight: int = 0
     moves: int = 0
@@ -114,12 +116,20 @@ class PairBook:
     def proven(self, pair: Pair) -> None:
         state = self._state(pair)
         state.proven = state.loaded = True
-        state.failures, state.suspect, state.transfer_failed_at = 0, False, None
+        state.failures, state.late, state.suspect, state.transfer_failed_at = 0, 0, False, None
 
     def disproved(self, pair: Pair) -> None:
         """The probe did not get through."""
         state = self._state(pair)
         state.proven = state.suspect = False
+        state.late = 0
+
+    def probe_late(self, pair: Pair) -> None:
+        """The probe had no answer in time though both engines work: load, until nothing at all comes out for LATE_PROBES."""
+        state = self._state(pair)
+        state.late += 1
+        if state.late >= LATE_PROBES:
+            self.disproved(pair)
 
     def take(self, now: float, avoid: Collection[Pair] = ()) -> Pair:
         """The best pair in rotation: one not in `avoid`, beyond suspicion, not busy; then with the fewest requests on its
@@ -187,7 +197,7 @@ class PairBook:
     def moved(self, pair: Pair) -> None:
         """A token or an answer came out of the pair: it works, however slowly."""
         state = self._state(pair)
-        state.failures, state.busy_s = 0, 0.0
+        state.failures, state.late, state.busy_s = 0, 0, 0.0
         state.moves += 1
         self._moves[pair.decode.name] += 1
 

@@ -73,7 +73,7 @@ class Leg:
         self.role = role
         self.calls: list[Seen] = []
         self.aborted: list[str] = []
-        self.stand_in = StandIn(made, SystemClock(), random.Random(7), self._tap)
+        self.stand_in = StandIn(made, SystemClock(), random.Random(name), self._tap)
         self.set(**faults)
 
     def set(self, **faults: Any) -> None:

@@ -5,7 +5,16 @@ import pytest
 from serving.trace import find, render
 from toolkit.core.errors import UsageFault
 from toolkit.core.journal import Journal
-from toolkit.core.sample import ImageRecord, ItlSummary, Outcome, Sample, SloClass, Timeline, WorkloadClass
+from toolkit.core.sample import (
+    ImageRecord,
+    ItlSummary,
+    LostAttempt,
+    Outcome,
+    Sample,
+    SloClass,
+    Timeline,
+    WorkloadClass,
+)
 
 
 def sample(identity, **changes):
@@ -57,6 +66,22 @@ def test_tokens_are_counted_or_estimated():
 
     assert "prompt 282 (counted 30 text + 252 image)" in render(sample("r", tokens_counted=True, **tokens))
     assert "prompt 282 (estimated 30 text + 252 image)" in render(sample("r", **tokens))
+
+
+def test_each_failed_attempt_is_told_with_what_came_next(tmp_path):
+    """Where, why, after how long; and it survives the journal."""
+    lost = LostAttempt("prefill-1", "decode-0", "transfer", "retried", 0.05, 0.06, "KV transfer failed")
+    again = LostAttempt("prefill-0", "decode-0", "failed", "no_budget", 0.1, 0.2, "broke")
+    made = sample("req-abc", attempts=2, lost_attempts=(lost, again))
+    write(tmp_path, made)
+
+    assert find(tmp_path, "req-abc") == made
+    assert "attempts 2" in render(made)
+    assert (
+        "failed attempt 1: prefill-1 + decode-0 at 50.0 ms, transfer after 10.0 ms, tried again: KV transfer failed"
+        in render(made)
+    )
+    assert "failed after 100.0 ms, not tried again (no_budget): broke" in render(made)
 
 
 def test_a_failed_request_names_its_error_and_hop():
