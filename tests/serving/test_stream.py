@@ -2,7 +2,7 @@
 
 import pytest
 
-from serving.stream import Kind, StreamReader, has_content, read_whole, refusal
+from serving.stream import Kind, StreamReader, TransferFailed, has_content, read_whole, refusal
 from toolkit.core.errors import Busy, EngineFailed, InvalidRequest
 
 
@@ -78,3 +78,21 @@ def test_a_whole_answer_must_be_whole(body):
     """Status 200 proves nothing."""
     with pytest.raises(EngineFailed):
         read_whole("d", body)
+
+
+@pytest.mark.parametrize(
+    ("message", "transfer"),
+    [
+        ("Prefill transfer failed for request rank=0 with exception KVTransferError(bootstrap_room=7): dead", True),
+        ("Decode transfer failed for request rank=0", True),
+        ("KV transfer failed", True),
+        ("Prefill transfer failed for request rank=0 with exception KVTransferError: Aborted by AbortReq.", False),
+        ("Prefill bootstrap failed for request rank=0 with exception KVTransferError", False),
+        ("Internal error", False),
+    ],
+)  # fmt: skip
+def test_a_failed_transfer_is_told_from_other_failures(message, transfer):
+    """Only it may have put the session on SGLang's blacklist; an abort of our own has not."""
+    error = refusal("decode-0", 500, {"error": {"message": message}})
+
+    assert type(error) is (TransferFailed if transfer else EngineFailed)
