@@ -145,8 +145,8 @@ def streams(draw):
 
 
 def stream(tokens, other):
-    """For 8 s more of one length than the one slot can do, and a single request of the other."""
-    return [Ask(1.0, other, 0.05), *(Ask(0.04 * number, tokens, 0.05) for number in range(200))]
+    """Of one length 2.5 times what the one slot can do in 4 s, and in the midst a single request of the other."""
+    return [Ask(3.0, other, 0.05), *(Ask(0.02 * number, tokens, 0.05) for number in range(200))]
 
 
 def lane(ask):
