@@ -68,7 +68,7 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
 
     async def _dial(self, *where: Any) -> httpcore.AsyncNetworkStream:
         """A connection. Whoever is cancelled meanwhile leaves it to be closed when it is there, or has timed out: anyio
-        4.16 forgets one that comes in that very moment, and its socket stays open until it is collected."""
+        4.16 may forget one that comes in that very moment, and its socket stays open until it is collected."""
         dialling = asyncio.ensure_future(self._inner.connect_tcp(*where))
         try:
             return await asyncio.shield(dialling)
