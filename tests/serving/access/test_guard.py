@@ -3,16 +3,12 @@
 import asyncio
 import re
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.serving.access.test_address import NOT_PUBLIC
-from tests.serving.access.test_fetch import BLOCKED
 from tests.serving.access.web import (
-    OTHER,
     PUBLIC,
     Bench,
     Internet,
@@ -119,116 +115,6 @@ def test_the_systems_resolver_has_no_say(monkeypatch: pytest.MonkeyPatch) -> Non
     on_internet(internet, scenario)
 
 
-ELSEWHERE = [
-    url
-    for url in BLOCKED
-    if re.match(r"[a-z]+:(//[^/]|[a-z])|file", url) and "\n" not in url and url.isascii()
-]
-ELSEWHERE += [
-    "FILE:///etc/passwd",
-    "//10.0.0.1/",
-    "//localhost",
-    "http://photos.example:x/",
-    "data:image/png;base64,eA==",
-]
-"""What leads away from the host that answers so; anything else is a path there."""
-
-
-@pytest.mark.parametrize("scheme", ["http", "https"])
-def test_a_redirect_is_checked_as_the_first_url(scheme: str) -> None:
-    """Whatever is refused when it is sent is refused when a public host sends us there."""
-    port = 443 if scheme == "https" else 80
-    internet = Internet({"photos.example": [[PUBLIC]]}, tls=scheme == "https")
-    internet.at[PUBLIC, port] = Server(lambda path: redirect(ELSEWHERE[int(path[1:])]))
-
-    async def scenario(bench: Bench) -> None:
-        for at in range(len(ELSEWHERE)):
-            await bench.refused(f"{scheme}://photos.example/{at}", "image_url_blocked")
-
-    on_internet(internet, scenario)
-
-    assert len(ELSEWHERE) > 40
-    assert {address for address, _ in internet.dialled} == {PUBLIC}
-    assert len(internet.at[PUBLIC, port].requests) == len(ELSEWHERE)
-
-
-def test_a_redirect_to_a_name_of_a_private_address_is_blocked() -> None:
-    """The second host's look-up is checked too."""
-    internet = one_site(redirect("http://inside.example/admin"))
-    internet.names["inside.example"] = [["10.0.0.7"]]
-
-    async def scenario(bench: Bench) -> None:
-        await bench.refused("http://photos.example/", "image_url_blocked")
-
-    on_internet(internet, scenario)
-
-    assert internet.looked_up == ["photos.example", "inside.example"]
-    assert internet.dialled == [(PUBLIC, 80)]
-
-
-def test_a_redirect_back_to_a_name_that_turned_private_is_blocked() -> None:
-    """A hop on a new connection is looked up and checked anew."""
-    internet = Internet({"turns.example": [[PUBLIC], ["169.254.169.254"]]})
-    internet.at[PUBLIC, 80] = Server(
-        lambda _: reply(302, b"", "Location: http://turns.example/b", "Connection: close")
-    )
-
-    async def scenario(bench: Bench) -> None:
-        await bench.refused("http://turns.example/a", "image_url_blocked")
-
-    on_internet(internet, scenario)
-
-    assert internet.dialled == [(PUBLIC, 80)]
-
-
-def test_redirects_go_where_they_may() -> None:
-    """Relative ones, to another public host, from http to https; never from https to http, nor to another port."""
-    answers = {
-        "/relative": redirect("../end"),
-        "/other": redirect("https://other.example/end"),
-        "/down": redirect("http://photos.example/end"),
-        "/port": redirect("https://photos.example:8443/end"),
-        "/query": redirect("?now"),
-    }
-    servers = {
-        (PUBLIC, 443): Server(lambda path: answers.get(path, PICTURE)),
-        (PUBLIC, 80): Server(lambda path: redirect("https://photos.example/end")),
-        (OTHER, 443): Server(lambda path: PICTURE),
-    }
-    internet = Internet({"photos.example": [[PUBLIC]], "other.example": [[OTHER]]}, servers, tls=True)
-
-    async def scenario(bench: Bench) -> None:
-        for path in ("/relative", "/other", "/query"):
-            assert await bench.data(f"https://photos.example{path}") == b"picture"
-        assert await bench.data("http://photos.example/up") == b"picture"
-        for path in ("/down", "/port"):
-            await bench.refused(f"https://photos.example{path}", "image_url_blocked")
-
-    on_internet(internet, scenario)
-
-    assert [head.split()[1] for head in servers[PUBLIC, 443].requests] == [
-        "/relative", "/end", "/other", "/query", "/query?now", "/end", "/down", "/port",
-    ]  # fmt: skip
-    assert internet.at[PUBLIC, 80].connections == 1
-
-
-def test_redirects_are_counted_over_all_hosts() -> None:
-    """Two hosts that send us to one another end at the limit."""
-    servers = {
-        (PUBLIC, 80): Server(lambda _: redirect("http://b.example/")),
-        (OTHER, 80): Server(lambda _: redirect("http://a.example/")),
-    }
-    internet = Internet({"a.example": [[PUBLIC]], "b.example": [[OTHER]]}, servers)
-
-    async def scenario(bench: Bench) -> None:
-        error = await bench.refused("http://a.example/", "image_fetch_failed")
-        assert "more than 5 times" in error.message
-
-    on_internet(internet, scenario)
-
-    assert sum(len(server.requests) for server in servers.values()) == 6
-
-
 def test_tls_knows_the_name_not_the_address() -> None:
     """SNI, Host and the certificate are those of the URL, though an address is dialled."""
     server = Server(lambda _: PICTURE)
@@ -278,99 +164,6 @@ def test_a_proxy_of_the_environment_sees_nothing(scheme: str, monkeypatch: pytes
     assert proxy.connections == 0
     assert internet.dialled == [(PUBLIC, port)]
     assert internet.at[PUBLIC, port].header("authorization") == []
-
-
-@asynccontextmanager
-async def writing(pieces: AsyncIterator[bytes], sent: list[int]) -> AsyncIterator[Server]:
-    """A server that answers with a head and then these pieces, for as long as somebody reads."""
-
-    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await reader.readuntil(b"\r\n\r\n")
-        writer.write(b"HTTP/1.1 200 X\r\nTransfer-Encoding: chunked\r\n\r\n")
-        try:
-            async for piece in pieces:
-                writer.write(b"%x\r\n%b\r\n" % (len(piece), piece))
-                await writer.drain()
-                sent.append(len(piece))
-        except ConnectionError:
-            pass
-        finally:
-            writer.close()
-
-    server = Server(lambda _: None)
-    server.serve = serve  # type: ignore[method-assign]
-    async with listening([server]):
-        yield server
-
-
-def test_a_drip_does_not_extend_the_time() -> None:
-    """One deadline for the whole download: bytes that keep coming do not move it."""
-    sent: list[int] = []
-    internet = Internet({"slow.example": [[PUBLIC]]})
-
-    async def drip() -> AsyncIterator[bytes]:
-        while True:
-            yield bytes(200)
-            await asyncio.sleep(0.01)
-
-    async def scenario(bench: Bench) -> None:
-        async with writing(drip(), sent) as server:
-            internet.at[PUBLIC, 80] = server
-            error = await bench.refused("http://slow.example/", "image_fetch_failed")
-            assert "took longer than 0.4 s" in error.message
-
-    on_internet(internet, scenario, url_timeout_s=0.4)
-
-    assert len(sent) > 3
-
-
-def test_a_body_without_end_is_cut_at_the_limit() -> None:
-    """What has not been announced is counted while it comes; the rest is not read."""
-    sent: list[int] = []
-    internet = Internet({"large.example": [[PUBLIC]]})
-
-    async def flood() -> AsyncIterator[bytes]:
-        while True:
-            yield bytes(50_000)
-
-    async def scenario(bench: Bench) -> None:
-        async with writing(flood(), sent) as server:
-            internet.at[PUBLIC, 80] = server
-            await bench.refused("http://large.example/", "image_too_large")
-
-    tally = on_internet(internet, scenario, max_image_bytes=1_000_000)
-
-    assert 500_000 < tally.counts["toolkit_image_download_bytes_total"] <= 1_000_000
-    assert sum(sent) < 8_000_000  # the rest is in the sockets' buffers
-
-
-def test_a_body_in_crumbs_is_refused() -> None:
-    """A chunk per byte would cost the event loop a thousand times what its bytes are worth."""
-    internet = one_site(
-        b"HTTP/1.1 200 X\r\nTransfer-Encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 40_000 + b"0\r\n\r\n"
-    )
-
-    async def scenario(bench: Bench) -> None:
-        error = await bench.refused("http://photos.example/", "image_fetch_failed")
-        assert "crumbs" in error.message
-
-    tally = on_internet(internet, scenario)
-
-    assert tally.counts["toolkit_image_download_bytes_total"] < 300
-
-
-@pytest.mark.parametrize("encoding", ["gzip", "br", "deflate", "zstd", "identity, gzip", "x-unknown"])
-def test_an_encoded_body_is_refused_unread(encoding: str) -> None:
-    """None was accepted, so a small body cannot become a large one."""
-    internet = one_site(reply(200, b"\x1f\x8b" + bytes(1000), f"Content-Encoding: {encoding}"))
-
-    async def scenario(bench: Bench) -> None:
-        await bench.refused("http://photos.example/", "image_fetch_failed")
-
-    tally = on_internet(internet, scenario)
-
-    assert internet.at[PUBLIC, 80].header("accept-encoding") == ["identity"]
-    assert "toolkit_image_download_bytes_total" not in tally.counts
 
 
 SECRET = b"secret-of-an-inner-service"

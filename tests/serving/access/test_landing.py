@@ -9,7 +9,7 @@ import pytest
 from serving.access.budget import budget_of
 from serving.access.fetched import Fetched
 from serving.config import AccessConfig
-from tests.serving.access.test_guard import writing
+from tests.serving.access.test_bodies import writing
 from tests.serving.access.web import OTHER, PUBLIC, Bench, Internet, Server, on_internet, reply
 from toolkit.core.errors import ToolkitError
 

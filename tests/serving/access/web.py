@@ -18,12 +18,11 @@ import pytest
 import trustme
 
 from serving.access.fetch import Fetcher
-from serving.access.meter import Meter
 from serving.access.workers import DecodePool
 from serving.config import AccessConfig
+from tests.serving.access.tally import Tally
 from toolkit.core.clock import Clock
 from toolkit.core.errors import ToolkitError
-from toolkit.core.names import Metric
 
 Answer = Callable[[str], bytes | None]
 Address = IPv4Address | IPv6Address
@@ -120,32 +119,6 @@ class Internet:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(anyio, "connect_tcp", connect_tcp)
             yield
-
-
-class Tally(Meter):
-    """What was metered: counts by metric and labels, gauges by their greatest and latest value."""
-
-    def __init__(self) -> None:
-        self.counts: dict[str, float] = {}
-        self.gauges: dict[str, float] = {}
-        self.greatest: dict[str, float] = {}
-        self.observed: list[tuple[str, float]] = []
-
-    def count(self, metric: Metric, amount: float = 1.0, **labels: str) -> None:
-        key = self._key(metric, labels)
-        self.counts[key] = self.counts.get(key, 0.0) + amount
-
-    def gauge(self, metric: Metric, value: float, **labels: str) -> None:
-        key = self._key(metric, labels)
-        self.gauges[key] = value
-        self.greatest[key] = max(value, self.greatest.get(key, value))
-
-    def observe(self, metric: Metric, value: float, **labels: str) -> None:
-        self.observed.append((self._key(metric, labels), value))
-
-    def _key(self, metric: Metric, labels: dict[str, str]) -> str:
-        assert set(labels) == set(metric.labels)
-        return " ".join([metric.name, *labels.values()])
 
 
 @dataclass
