@@ -13,7 +13,7 @@ from typing import Any
 import orjson
 
 from serving.lifted import Lifted, Light, lighten
-from toolkit.core.errors import InvalidRequest, OutOfTime
+from toolkit.core.errors import InvalidRequest, OutOfTime, TooLarge
 from toolkit.core.sample import SloClass
 
 MAX_BUDGET_S = 3600.0
@@ -90,17 +90,24 @@ class Promise:
 
 
 def parse(
-    body: bytes | bytearray, vocabulary: int | None = None, allowed_fields: Collection[str] = ()
+    body: bytes | bytearray | Light,
+    vocabulary: int | None = None,
+    allowed_fields: Collection[str] = (),
+    max_text_bytes: int = 1 << 62,
 ) -> ChatRequest:
-    """Raises InvalidRequest (invalid_json, invalid_request, unsupported_media) naming the field.
+    """Raises InvalidRequest (invalid_json, invalid_request, unsupported_media) naming the field, and TooLarge.
 
-    vocabulary: the model's size, where known; a token id beyond it kills SGLang's scheduler.
+    vocabulary: the model's size, where known; a token id beyond it kills SGLang's scheduler. max_text_bytes: most that
+    the body may have besides the long data URIs of its images.
     """
-    light = lighten(body)
+    light = body if isinstance(body, Light) else lighten(body)
+    _check_text(light.text, max_text_bytes)
     document = _object(light.text)
     if light.lifted and _strings(document, light.names) != len(light.lifted):
-        light = Light(body, (), ())  # some are not where images are: text, a tool's argument
-        document = _object(body)
+        # Some are not where images are: in a text, in a tool's argument.
+        light = Light(light.body, light.body, (), ())
+        _check_text(light.text, max_text_bytes)
+        document = _object(light.body)
     lifted = dict(zip(light.names, light.lifted, strict=True))
     for name in document.keys() & OWNED_FIELDS:
         raise InvalidRequest(f"{name!r} is set by the gateway; leave it out.", param=name)
@@ -287,6 +294,11 @@ def _positive(document: Mapping[str, Any], name: str, most: int) -> int | None:
             f"{name!r} must be a whole number from 1 to {most}, not {value!r:.60}.", param=name
         )
     return value
+
+
+def _check_text(text: bytes | bytearray, most: int) -> None:
+    if len(text) > most:
+        raise TooLarge(f"The body has {len(text)} bytes besides its images; the limit is {most}.")
 
 
 def _object(body: bytes | bytearray) -> dict[str, Any]:

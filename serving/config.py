@@ -116,6 +116,11 @@ class GatewayConfig(Section):
         description="Request fields to open that are closed because one request could stop all: stop_regex.",
     )
     max_body_bytes: int = Field(64 * MB, gt=0, description="Largest request body.")
+    max_text_bytes: int = Field(
+        4 * MB,
+        gt=0,
+        description="Largest body besides its images: JSON without data URIs of 64 kB and more; a million tokens of text.",
+    )
     body_timeout_s: float = Field(30.0, gt=0, description="Longest upload of one body.")
     drain_timeout_s: float = Field(3.0, ge=0, description="Longest wait for open requests at shutdown.")
     health_interval_s: float = Field(2.0, gt=0, description="Time between two looks at each engine.")

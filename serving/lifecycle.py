@@ -19,6 +19,7 @@ from serving.dispatch import Limits
 from serving.exchange import Exchange
 from serving.guarded import guarded
 from serving.keys import Keys
+from serving.lifted import lighten
 from serving.recording import Recording
 from serving.result import Result
 from serving.schedule.admit import Admission, Moves
@@ -176,7 +177,10 @@ class Lifecycle:
     async def _request(self, exchange: Exchange, recording: Recording, room: Held) -> chat.ChatRequest:
         config = self._parts.config.gateway
         body = await self._read_body(exchange, recording, room)
-        request = chat.parse(body, self._parts.vocabulary, config.allowed_fields)
+        light = lighten(body)
+        if len(light.text) <= config.max_text_bytes and light.values_bytes > FREE_BODY_BYTES:
+            await self._room(room, BODY_COPIES * len(body) + light.values_bytes, recording)
+        request = chat.parse(light, self._parts.vocabulary, config.allowed_fields, config.max_text_bytes)
         recording.stream, recording.choices = request.stream, request.choices
         recording.workload_class = provisional_class(request)
         self._parts.admission.sort(
@@ -230,13 +234,17 @@ class Lifecycle:
         body = chat.compose(
             request, [image.data_uri for image in prepared.images], recording.max_tokens, parts.model
         )
-        try:
-            async with asyncio.timeout(max(0.0, recording.deadline - parts.clock.monotonic())):
-                await room.reach(len(body.open_json))
-        except TimeoutError:
-            raise no_room(recording.promise.budget_s) from None
+        await self._room(room, len(body.open_json), recording)
         room.keep(len(body.open_json))
         return body
+
+    async def _room(self, room: Held, size_bytes: int, recording: Recording) -> None:
+        """Waits for room as long as the request's budget lets it. Raises Busy."""
+        try:
+            async with asyncio.timeout(max(0.0, recording.deadline - self._parts.clock.monotonic())):
+                await room.reach(size_bytes)
+        except TimeoutError:
+            raise no_room(recording.promise.budget_s) from None
 
     async def _answer(self, exchange: Exchange, recording: Recording, body: chat.EngineBody) -> None:
         await self._wait_for_slot(recording)

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar, cast
 
 import orjson
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from toolkit.core.errors import InvalidRequest, ToolkitError
 
@@ -38,7 +38,8 @@ class BoundedProtocol(HttpToolsProtocol):
         self._refused = False
         self._head_timer: asyncio.TimerHandle | None = None
         self._dropping: asyncio.TimerHandle | None = None
-        self._drop_ends = 0.0
+        self._drop_ends = self._silence_s = 0.0
+        self._open: list[RequestResponseCycle] = []
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -50,6 +51,11 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head.clear()
         if self._dropping is not None:
             self._dropping.cancel()
+        for (
+            cycle
+        ) in self._open:  # uvicorn tells the newest alone: with pipelining that is not the one at work
+            cycle.disconnected = not cycle.response_complete
+            cycle.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -79,6 +85,10 @@ class BoundedProtocol(HttpToolsProtocol):
             self._in_head = False
             super().data_received(UPGRADE.sub(b"x-ignored-upgrade:", head))
 
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        self._open = [*(cycle for cycle in self._open if not cycle.response_complete), self.cycle]
+
     def on_message_complete(self) -> None:
         super().on_message_complete()
         self._in_head = True
@@ -90,15 +100,20 @@ class BoundedProtocol(HttpToolsProtocol):
         unread = self.cycle is not None and self.cycle.response_complete and self.cycle.more_body
         if self._dropping is not None or self._in_head or not unread:
             return False
-        self._drop_ends = self.loop.time() + self.DROP_S
-        self._drop_on()
+        self._drop(self.DROP_SILENCE_S)
         self.flow.resume_reading()
         return True
+
+    def _drop(self, silence_s: float) -> None:
+        """Reads on for nothing: closed at once, what is unread would become a reset, which can overtake the answer."""
+        self._drop_ends = self.loop.time() + self.DROP_S
+        self._silence_s = silence_s
+        self._drop_on()
 
     def _drop_on(self) -> None:
         if self._dropping is not None:
             self._dropping.cancel()
-        left_s = min(self.DROP_SILENCE_S, self._drop_ends - self.loop.time())
+        left_s = min(self._silence_s, self._drop_ends - self.loop.time())
         self._dropping = self.loop.call_later(max(0.0, left_s), self.transport.close)
 
     def _await_head(self) -> None:
@@ -123,14 +138,14 @@ class BoundedProtocol(HttpToolsProtocol):
             f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
         )
         self._head.clear()
+        self._head_came()
         self._refused = True
         self.transport.write(head.encode("ascii") + body)
-        # Closed at once, what is still unread would become a reset, which can overtake the answer.
-        self._head_timer = self.loop.call_later(self.LINGER_S, self.transport.close)
+        self._drop(self.LINGER_S)
 
 
 class _Gentle:
-    """A transport whose close asks first."""
+    """A transport whose close asks first, and which may be written to after it: what nobody reads is dropped."""
 
     def __init__(self, transport: asyncio.Transport, waits: Callable[[], bool]) -> None:
         self._transport = transport
@@ -138,6 +153,10 @@ class _Gentle:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(data)
 
     def close(self) -> None:
         if not self._transport.is_closing() and not self._waits():

@@ -5,6 +5,7 @@ import contextlib
 import socket
 
 import openai
+import orjson
 import pytest
 import uvicorn
 
@@ -168,7 +169,9 @@ def test_a_body_that_finds_no_room_waits_on_the_socket(tmp_path):
         "access": {"memory_mb": 36, "cache_mb": 4, "max_image_bytes": 2_000_000},
     }
     size = 2_000_000
-    head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-ttft-budget-ms: %d\r\ncontent-length: %d\r\n\r\n"
+    head = (
+        b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\nx-ttft-budget-ms: %d\r\ncontent-length: %d\r\n\r\n"
+    )
 
     async def scenario():
         async with served(tmp_path, settings) as (made, port), sdk(port) as client:
@@ -202,6 +205,50 @@ def test_a_body_that_finds_no_room_waits_on_the_socket(tmp_path):
     assert (text.choices[0].finish_reason, still) == ("stop", 1)
     assert b"invalid_json" in invalid
     assert left == 0
+
+
+def test_whoever_hangs_up_is_noticed_behind_pipelined_requests_too(tmp_path):
+    """The first of two is at work when the client goes: it ends at once, not with its answer."""
+
+    async def scenario():
+        async with served(tmp_path, decode_0=FROZEN) as (made, port):
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            body = orjson.dumps({"model": "m", "messages": MESSAGES})
+            head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body)
+            writer.write((head + body) * 2)
+            await until(lambda: made.gateway.admission.running == 1)
+            writer.close()
+            await until(lambda: made.gateway.admission.idle)
+
+    asyncio.run(scenario())
+
+    assert {record["outcome"] for record in records(tmp_path)} == {"client_closed"}
+
+
+def test_what_parsing_takes_is_reckoned_before_it(tmp_path):
+    """Four megabytes of empty lists would become a hundred of memory, forty become a gigabyte."""
+
+    async def scenario():
+        async with served(tmp_path) as (made, port), sdk(port) as client:
+            answers = []
+            for lists in (900_000, 10_000_000):
+                reader, writer = await asyncio.open_connection("127.0.0.1", port)
+                body = b'{"messages": [' + b"[]," * lists + b"[]]}"
+                head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(
+                    body
+                )
+                writer.write(head + body)
+                answers.append(await reader.readuntil(b"}}"))
+                writer.close()
+            await client.chat.completions.create(model="m", messages=MESSAGES)
+            return answers, made.gateway.bodies.share.held_bytes
+
+    (wrong, large), held = asyncio.run(scenario())
+
+    assert b"messages[0] must be an object" in wrong
+    assert large.startswith(b"HTTP/1.1 413")
+    assert b"besides its images" in large
+    assert held == 0
 
 
 def test_a_client_that_stops_reading_pauses_the_engine(tmp_path):
