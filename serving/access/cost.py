@@ -76,8 +76,12 @@ def _memory_bytes(header: ImageHeader, target: tuple[int, int]) -> int:
     width, height = -(-header.width // shrink), -(-header.height // shrink)
     wide, high = target if header.size == (header.width, header.height) else target[::-1]
     decoded = width * height * _source_bytes(header)
-    copies = 1 if _is_plain(header) else _UNPLAIN_COPIES.get(header.mode, 5)
-    window = window_rows(width, height / high) * 4 * (width * copies + wide)
+    plain = _is_plain(header)
+    rows = window_rows(width, height / high, plain)
+    if plain and rows >= height:
+        window = height * wide * 4  # nothing is cut out; what lies between the two passes
+    else:
+        window = rows * 4 * (width * (1 if plain else _UNPLAIN_COPIES.get(header.mode, 5)) + wide)
     if header.progressive:
         decoded += header.blocks * _COEFFICIENTS_BYTES
     if header.variant == "animated":

@@ -20,7 +20,10 @@ from serving.access.steps import resizing
 WINDOW_BYTES = 2 << 20
 """Of a window's source rows, at four bytes a pixel."""
 
-_LEAST_ROWS = 8  # of the target in a window: neighbours share four rows' worth of the source
+PLAIN_BYTES = 8 << 20
+"""The same where the source is scaled as it lies: nothing is converted on the way."""
+
+_LEAST_ROWS = 16  # of the target in a window: neighbours share four rows' worth of the source
 _REACH = 2  # of the bicubic, in rows of source or target, whichever are larger
 
 
@@ -43,7 +46,8 @@ def scaled(
     width, height = size
     scale = source.size[1] / height
     reach = _REACH * max(scale, 1.0)
-    each = max(_LEAST_ROWS, int((WINDOW_BYTES / (4 * source.size[0]) - 2 * reach) / scale))
+    most = (PLAIN_BYTES if _lies_ready(source) else WINDOW_BYTES) / (4 * source.size[0])
+    each = max(_LEAST_ROWS, int((most - 2 * reach) / scale))
     made: Image.Image | None = None
     for first in range(0, height, each):
         last = min(first + each, height)
@@ -68,9 +72,16 @@ def scaled(
     return made
 
 
-def window_rows(width: int, scale: float) -> int:
+def window_rows(width: int, scale: float, plain: bool) -> int:
     """The most source rows in a window, of a source that is `width` wide and `scale` times as high as its target."""
-    return math.ceil(max(WINDOW_BYTES / (4 * width), _LEAST_ROWS * scale + 2 * _REACH * max(scale, 1.0))) + 2
+    most = (PLAIN_BYTES if plain else WINDOW_BYTES) / (4 * width)
+    return math.ceil(max(most, _LEAST_ROWS * scale + 2 * _REACH * max(scale, 1.0))) + 2
+
+
+def _lies_ready(source: Image.Image | Pixels) -> bool:
+    if isinstance(source, Pixels):
+        return source.bands == 4 and not source.alpha
+    return is_plain(source)
 
 
 def _rows(source: Image.Image | Pixels, top: int, bottom: int) -> tuple[Image.Image, int]:

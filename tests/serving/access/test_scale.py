@@ -33,7 +33,7 @@ def gap(one: Image.Image, other: Image.Image) -> int:
 @pytest.mark.parametrize("window_bytes", [1 << 14, 1 << 16, 2 << 20])
 def test_windows_leave_no_trace(decoder: Choice, window_bytes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Noise of all sizes, up and down, either way first. Rounding: one level in the first pass is two after the second."""
-    monkeypatch.setattr(scale, "WINDOW_BYTES", window_bytes)
+    monkeypatch.setattr(scale, "PLAIN_BYTES", window_bytes)
     stream = random.Random(window_bytes)
 
     for number in range(40):
@@ -46,8 +46,11 @@ def test_windows_leave_no_trace(decoder: Choice, window_bytes: int, monkeypatch:
 
 
 @pytest.mark.parametrize("decoder", ["portable", "fast"])
-def test_a_window_as_high_as_its_target_is_scaled_all_the_same(decoder: Choice) -> None:
+def test_a_window_as_high_as_its_target_is_scaled_all_the_same(
+    decoder: Choice, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """745 rows of the source make the first 745 of the target here, three rows of them shared with the next."""
+    monkeypatch.setattr(scale, "PLAIN_BYTES", 2 << 20)
     image = noise(702, 809, 1)
 
     assert gap(scale.scaled(image, (700, 812), choose(decoder)), in_two_passes(image, (700, 812), False)) <= 2
@@ -60,6 +63,7 @@ def test_pixels_of_any_layout_give_the_same_picture(
 ) -> None:
     """RGB, and the RGBX that fast decodes to, in memory that goes while it is read."""
     monkeypatch.setattr(scale, "WINDOW_BYTES", 1 << 18)
+    monkeypatch.setattr(scale, "PLAIN_BYTES", 1 << 18)
     image = noise(2000, 1500, 3)
     pixels = Pixels(2000, 1500, bands)
     pixels.buffer[:] = image.tobytes("raw", "RGB" if bands == 3 else "RGBX")
@@ -84,4 +88,4 @@ def test_no_window_has_more_rows_than_the_estimate_says() -> None:
     for size, target in (((4000, 3000), (1148, 840)), ((900, 4000), (28, 84)), ((300, 200), (616, 420))):
         seen.clear()
         scale.scaled(Image.new("RGB", size), target, Watching())
-        assert max(seen) <= scale.window_rows(size[0], size[1] / target[1])
+        assert max(seen) <= scale.window_rows(size[0], size[1] / target[1], plain=True)
