@@ -30,7 +30,7 @@ _UNPLAIN_COPIES = {"1": 1, "I;16": 3, "I;16B": 3, "I;16L": 3}
 """Of a window, by mode; the others, which may be transparent, have 5: cut out, converted, laid on white."""
 
 _TARGET_BYTES = 8  # a pixel of the target: the picture, and once more turned; later less, as a file
-_FIXED_BYTES = 5_000_000
+_FIXED_BYTES = 6_000_000
 
 # Nanoseconds per pixel and per byte of the file, and to scale a decoded pixel.
 _DECODE_NS: Mapping[str, tuple[float, float]] = {
@@ -78,10 +78,11 @@ def _memory_bytes(header: ImageHeader, target: tuple[int, int]) -> int:
     decoded = width * height * _source_bytes(header)
     plain = _is_plain(header)
     rows = window_rows(width, height / high, plain)
+    each = _PIXEL_BYTES.get(header.mode, 4) if plain else 4
     if plain and rows >= height:
-        window = height * wide * 4  # nothing is cut out; what lies between the two passes
+        window = height * wide * each  # nothing is cut out; what lies between the two passes
     else:
-        window = rows * 4 * (width * (1 if plain else _UNPLAIN_COPIES.get(header.mode, 5)) + wide)
+        window = rows * each * (width * (1 if plain else _UNPLAIN_COPIES.get(header.mode, 5)) + wide)
     if header.progressive:
         decoded += header.blocks * _COEFFICIENTS_BYTES
     if header.variant == "animated":
