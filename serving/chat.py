@@ -5,7 +5,9 @@ stream_options. What it owns: the images (replaced by prepared ones), an absent 
 the PD rendezvous (rid, bootstrap_*), which a client may not set.
 """
 
+import gc
 import random
+import reprlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +21,12 @@ from toolkit.core.sample import SloClass
 MAX_BUDGET_S = 3600.0
 MAX_BUDGET_DIGITS = 10
 MAX_CHOICES = 16
+MAX_VALUES = 400_000
+"""Brackets, commas and colons of a body, in texts too: each may be a value that takes 100 bytes and 100 ns to make."""
+
+_SHORT = reprlib.Repr()
+_SHORT.maxlevel = 2
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 60
 
 OWNED_FIELDS = frozenset(
     {
@@ -101,12 +109,12 @@ def parse(
     the body may have besides the long data URIs of its images.
     """
     light = body if isinstance(body, Light) else lighten(body)
-    _check_text(light.text, max_text_bytes)
+    _check_text(light, max_text_bytes)
     document = _object(light.text)
-    if light.lifted and _strings(document, light.names) != len(light.lifted):
+    if light.lifted and _strings(document, set(light.names)) != len(light.lifted):
         # Some are not where images are: in a text, in a tool's argument.
         light = Light(light.body, light.body, (), ())
-        _check_text(light.text, max_text_bytes)
+        _check_text(light, max_text_bytes)
         document = _object(light.body)
     lifted = dict(zip(light.names, light.lifted, strict=True))
     for name in document.keys() & OWNED_FIELDS:
@@ -252,7 +260,7 @@ def _optional(document: Mapping[str, Any], name: str, kind: type, default: Any) 
     if value is None:
         return default
     if not isinstance(value, kind):
-        raise InvalidRequest(f"{name!r} must be a {kind.__name__}, not {value!r:.60}.", param=name)
+        raise InvalidRequest(f"{name!r} must be a {kind.__name__}, not {_shown(value)}.", param=name)
     return value
 
 
@@ -262,7 +270,7 @@ def _whole(document: Mapping[str, Any], name: str, least: int, most: int) -> Non
         return
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise InvalidRequest(
-            f"{name!r} must be a whole number from {least} to {most}, not {value!r:.60}.", param=name
+            f"{name!r} must be a whole number from {least} to {most}, not {_shown(value)}.", param=name
         )
 
 
@@ -291,21 +299,35 @@ def _positive(document: Mapping[str, Any], name: str, most: int) -> int | None:
         return None
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
         raise InvalidRequest(
-            f"{name!r} must be a whole number from 1 to {most}, not {value!r:.60}.", param=name
+            f"{name!r} must be a whole number from 1 to {most}, not {_shown(value)}.", param=name
         )
     return value
 
 
-def _check_text(text: bytes | bytearray, most: int) -> None:
-    if len(text) > most:
-        raise TooLarge(f"The body has {len(text)} bytes besides its images; the limit is {most}.")
+def _check_text(light: Light, most: int) -> None:
+    if len(light.text) > most:
+        raise TooLarge(f"The body has {len(light.text)} bytes besides its images; the limit is {most}.")
+    if light.values > MAX_VALUES:
+        raise TooLarge(
+            f"The body has {light.values} brackets, commas and colons besides its images; the limit is {MAX_VALUES}."
+        )
+
+
+def _shown(value: object) -> str:
+    """A value for a message, short however large or deep it is."""
+    return f"{_SHORT.repr(value):.60}"
 
 
 def _object(body: bytes | bytearray) -> dict[str, Any]:
+    collecting = gc.isenabled()
+    gc.disable()  # it would look through all that is new, again and again: four times the time of a large body
     try:
         document = orjson.loads(body)
     except orjson.JSONDecodeError as error:
         raise InvalidRequest(f"The body is not JSON: {error}.", code="invalid_json") from error
+    finally:
+        if collecting:
+            gc.enable()
     if not isinstance(document, dict):
         raise InvalidRequest("The body must be a JSON object.", code="invalid_json")
     return document
@@ -369,12 +391,12 @@ def _read_part(
         url = target["url"]
         images.append(ImageSlot(message, number, lifted.get(url, url)))
         return 0
-    if kind in MEDIA_PARTS:
+    if isinstance(kind, str) and kind in MEDIA_PARTS:
         raise InvalidRequest(
             f"{where}: {kind!r} is not served yet; send text and image_url parts.",
             code="unsupported_media",
             param=where,
         )
     raise InvalidRequest(
-        f"{where}.type must be 'text' or 'image_url', not {kind!r:.40}.", param=f"{where}.type"
+        f"{where}.type must be 'text' or 'image_url', not {_shown(kind)}.", param=f"{where}.type"
     )

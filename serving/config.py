@@ -123,7 +123,7 @@ class GatewayConfig(Section):
     )
     body_timeout_s: float = Field(30.0, gt=0, description="Longest upload of one body.")
     drain_timeout_s: float = Field(3.0, ge=0, description="Longest wait for open requests at shutdown.")
-    health_interval_s: float = Field(2.0, gt=0, description="Time between two looks at each engine.")
+    health_interval_s: float = Field(2.0, ge=0.05, description="Time between two looks at each engine.")
 
 
 class AccessConfig(Section):
@@ -145,6 +145,7 @@ class AccessConfig(Section):
     workers: int = Field(
         0,
         ge=0,
+        le=1024,
         description="Small images decoded at once, and large ones where memory_mb lets them; 0: one per core.",
     )
     max_queued_images: int = Field(
@@ -153,16 +154,23 @@ class AccessConfig(Section):
     memory_mb: int = Field(
         768,
         gt=0,
+        le=10_000_000,
         description=(
             "Memory, MB, for all work in progress and cache_mb: uploads, downloads, decoding. What does not fit waits"
             " unread, or is refused (429); an image over its share of it: 413."
         ),
     )
     decode_cpu_s: float = Field(
-        1.0, gt=0, description="CPU time that decoding any image may take, seconds; then it is ended (413)."
+        1.0,
+        gt=0,
+        le=3600,
+        description="CPU time that decoding any image may take, seconds; then it is ended (413).",
     )
     decode_cpu_ns_per_pixel: float = Field(
-        200.0, ge=0, description="CPU time that it may take besides, nanoseconds per pixel of its header."
+        200.0,
+        ge=0,
+        le=100_000,
+        description="CPU time that it may take besides, nanoseconds per pixel of its header.",
     )
     cache_mb: int = Field(
         128,
@@ -241,8 +249,9 @@ class AccessConfig(Section):
     def _host_and_port(cls, hosts: tuple[str, ...]) -> tuple[str, ...]:
         for host in hosts:
             name, sep, port = host.rpartition(":")
-            if not sep or not name or not port.isdigit():
-                raise ValueError(f"{host!r}: write it as host:port")
+            plain = name and not any(character <= " " or character in "/\\@?#" for character in name)
+            if not sep or not plain or not (port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+                raise ValueError(f"{host!r}: write it as host:port, as 10.0.0.5:8080 or cdn.internal:443")
         return tuple(host.lower() for host in hosts)
 
     @field_validator("only_hosts", "blocked_hosts")

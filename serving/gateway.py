@@ -254,6 +254,7 @@ async def serve(service: Service, run_dir: Path) -> None:
         asyncio.create_task(gateway.prober.run()),
         asyncio.create_task(gateway.watch_lag()),
     ]
+    gateway.pool.warm()
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     stopped = asyncio.create_task(stop.wait())
     try:

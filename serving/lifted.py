@@ -5,6 +5,7 @@ and it takes the memory of the string. So such strings are taken out of the body
 that run at the speed of memory.
 """
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -73,13 +74,21 @@ class Light:
     lifted: Sequence[Lifted]
 
     @property
+    def values(self) -> int:
+        """How many values parsing may make, at most."""
+        return len(self.text) - len(self.text.translate(None, b"[{,:"))
+
+    @property
     def values_bytes(self) -> int:
         """Memory that parsing may take at most besides the text: 40 MB of `[],` become a gigabyte of empty lists."""
-        return _VALUE_BYTES * (len(self.text) - len(self.text.translate(None, b"[{,:")))
+        return _VALUE_BYTES * self.values
 
 
-def lighten(body: bytes | bytearray) -> Light:
-    """Takes the long data URIs out. What is not JSON stays as wrong as it was."""
+def lighten(body: bytes | bytearray, mark: str | None = None) -> Light:
+    """Takes the long data URIs out. What is not JSON stays as wrong as it was.
+
+    mark: what their names begin with, that nobody can have sent; else drawn.
+    """
     view = memoryview(body)
     pieces: list[memoryview] = []
     found: list[Lifted] = []
@@ -96,18 +105,10 @@ def lighten(body: bytes | bytearray) -> Light:
     if not found:
         return Light(body, body, (), ())
     pieces.append(view[kept:])
-    name = _unused(b"".join(pieces))
-    names = [f"{name}{place}" for place in range(len(found))]
+    mark = mark or f"lifted:{secrets.token_hex(16)}:"
+    names = [f"{mark}{place}" for place in range(len(found))]
     text = bytearray(pieces[0])
     for each, piece in zip(names, pieces[1:], strict=True):
         text += b'"%b"' % each.encode()
         text += piece
     return Light(body, text, names, found)
-
-
-def _unused(text: bytes) -> str:
-    """A name that is nowhere in the text, so that nobody can send it."""
-    number = 0
-    while b"lifted:%d:" % number in text:
-        number += 1
-    return f"lifted:{number}:"

@@ -2,6 +2,8 @@
 
 A head is collected up to HEAD_LIMIT_BYTES before the parser sees it: httptools glues long headers together piece by piece,
 in time square in their size, on the event loop. A head that does not come within HEAD_TIMEOUT_S closes the connection.
+What follows a body's last piece (trailers, RFC 9112 section 7.1.2) is not kept, and bounded like a head. Of pipelined
+requests one waits parsed behind the one at work, the rest as bytes.
 A connection that ends while its request's body is still coming is not closed at once: the kernel would answer what is
 unread with a reset, which overtakes the answer. The rest is read and dropped first, for a while.
 An `Upgrade` that this server does not speak (curl --http2, Java's client: h2c) is hidden from the parser, which would
@@ -17,6 +19,9 @@ import orjson
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from toolkit.core.errors import InvalidRequest, ToolkitError
+
+READ_BYTES = 262_144
+"""What the event loop reads at once, at most."""
 
 UPGRADE = re.compile(rb"^upgrade[ \t]*:", re.IGNORECASE | re.MULTILINE)
 
@@ -40,6 +45,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self._dropping: asyncio.TimerHandle | None = None
         self._drop_ends = self._silence_s = 0.0
         self._open: list[RequestResponseCycle] = []
+        self._later = bytearray()
+        self._idle_bytes = 0
+        self._headed = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -51,20 +59,26 @@ class BoundedProtocol(HttpToolsProtocol):
         self._head.clear()
         if self._dropping is not None:
             self._dropping.cancel()
-        for (
-            cycle
-        ) in self._open:  # uvicorn tells the newest alone: with pipelining that is not the one at work
-            cycle.disconnected = not cycle.response_complete
-            cycle.message_event.set()
+        self._forget()  # uvicorn tells the newest alone: with pipelining that is not the one at work
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Body bytes go straight on; head bytes wait until the head is whole."""
         if self._dropping is not None:
             self._drop_on()
+        if self._later:
+            self._later += data
+            return
         while data and not self._refused and not self.transport.is_closing():
             if not self._in_head:
+                self._idle_bytes += len(data)
                 super().data_received(data)
+                if self._idle_bytes > self.HEAD_LIMIT_BYTES + READ_BYTES:
+                    self.transport.close()
+                return
+            if self.pipeline:  # one at work and one waiting are enough
+                self._later += data
+                self.flow.pause_reading()
                 return
             scanned = len(self._head)
             self._head += data
@@ -85,7 +99,40 @@ class BoundedProtocol(HttpToolsProtocol):
             self._in_head = False
             super().data_received(UPGRADE.sub(b"x-ignored-upgrade:", head))
 
+    def on_message_begin(self) -> None:
+        self._idle_bytes, self._headed = 0, False
+        super().on_message_begin()
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if not self._headed:  # what comes after the body is nobody's
+            super().on_header(name, value)
+
+    def on_body(self, body: bytes) -> None:
+        self._idle_bytes = 0
+        super().on_body(body)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self._later and not self.transport.is_closing():
+            data, self._later = bytes(self._later), bytearray()
+            self.data_received(data)
+
+    def send_400_response(self, msg: str) -> None:
+        """For what the parser does not take for HTTP; a request that is at work ends as one whose client has gone."""
+        answering = any(cycle.response_started and not cycle.response_complete for cycle in self._open)
+        self._forget()
+        if answering:
+            self.transport.close()
+        else:
+            self._refuse(InvalidRequest(f"{msg.rstrip('.')}: it is not HTTP/1.1."))
+
+    def _forget(self) -> None:
+        for cycle in self._open:
+            cycle.disconnected = not cycle.response_complete
+            cycle.message_event.set()
+
     def on_headers_complete(self) -> None:
+        self._headed = True
         super().on_headers_complete()
         self._open = [*(cycle for cycle in self._open if not cycle.response_complete), self.cycle]
 

@@ -12,11 +12,12 @@ from serving.access.header import ImageHeader
 from serving.access.paint import Painted
 from serving.access.painter import receive, send
 from serving.config import Handover
-from toolkit.core.errors import InvalidRequest, TooLarge, ToolkitError
+from toolkit.core.errors import Busy, InvalidRequest, TooLarge
 
 _CRASHES = frozenset({signal.SIGSEGV, signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL})
-_SILENCE_S = 120.0
-"""Longest wait for an answer; the CPU limit ends a busy process long before, this one a stopped one."""
+_PATIENCE, _SILENCE_S = 4.0, 10.0
+"""An answer is waited for this many times the CPU limit and these seconds. The limit ends a process at work long before,
+on cores shared by four; this ends a stopped one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,14 +55,13 @@ class Painter:
             told = [str(theirs.fileno()), str(self._nice), self._decoder]
             command = [sys.executable, "-m", "serving.access.painter", *told]
             self._process = subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
-        ours.settimeout(_SILENCE_S)
         self._channel = ours
 
     def paint(self, data: bytes, work: Work) -> Painted:
         """The prepared picture.
 
-        Raises InvalidRequest(image_invalid; image_too_costly where the CPU limit ended it), ToolkitError where the
-        process is ended from outside twice.
+        Raises InvalidRequest(image_invalid; image_too_costly where the CPU limit ended it), Busy(image_process_lost)
+        where the process is ended from outside twice.
         """
         head = {
             "header": asdict(work.header),
@@ -74,6 +74,7 @@ class Painter:
             self.start()
             if self._channel is None:
                 break
+            self._channel.settimeout(_PATIENCE * work.cpu_s + _SILENCE_S)
             answer = None
             with contextlib.suppress(OSError):  # it may end before it has read everything
                 send(self._channel, head, data)
@@ -84,7 +85,11 @@ class Painter:
                     raise InvalidRequest(found["message"], code=found["code"])
                 return Painted(file, **found)
             _judge(self._end(), work)
-        raise ToolkitError("the process that decodes the image was ended from outside.")
+        raise Busy(
+            "the process that decodes the image was ended from outside.",
+            code="image_process_lost",
+            retry_after_s=1.0,
+        )
 
     def close(self) -> None:
         """Ends the process, also in the middle of an image. Idempotent."""

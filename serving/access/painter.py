@@ -38,7 +38,10 @@ def main(arguments: list[str]) -> int:
         if message is None:
             return 0
         head, data = message
-        send(channel, *_answer(head, data, decoder))
+        try:
+            send(channel, *_answer(head, data, decoder))
+        except OSError:  # the gateway is gone
+            return 0
         del message, data
 
 

@@ -210,7 +210,8 @@ class Admission:
         moves = Moves([], [])
         while self._order and len(self._running) < self._limit.value:
             one = self._order.take(now)
-            if now + self._first_token_s(one.short, now) > one.deadline:
+            spoken_for = self._running or self._order
+            if now + (self._first_token_s(one.short, now) if spoken_for else 0.0) > one.deadline:
                 moves.refused.append((one.key, self._late(one, now, 0.0)))
                 continue
             self._seats.free(one.key)
@@ -219,7 +220,9 @@ class Admission:
         return moves
 
     def _too_late(self, one: Waiting, now: float) -> Busy | None:
-        if not any(learned.read(now) for learned in self._slot_s.values()):
+        """Never while the engines are empty: what was learned may be wrong, and only a request can tell."""
+        empty = not self._running and not self._order
+        if empty or not any(learned.read(now) for learned in self._slot_s.values()):
             return None
         wait_s = self._wait_s(one, now)
         late = wait_s + self._first_token_s(one.short, now) > PLANNED * (one.deadline - now)

@@ -50,6 +50,7 @@ class Spool:
     def write(self, name: str, data: bytes) -> None:
         """Raises OSError, leaving nothing behind."""
         partial = self.folder / (name + PARTIAL)
+        self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)  # somebody may have tidied up
         try:
             with open(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:  # noqa: PTH123
                 file.write(data)

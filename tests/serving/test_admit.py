@@ -213,12 +213,14 @@ def test_nothing_is_refused_early_before_anything_was_learned():
 
 
 def test_what_was_learned_in_a_bad_minute_does_not_refuse_for_ever():
-    """Nobody gets in, so nobody could correct it; it fades."""
+    """While somebody holds a slot, it refuses, and fades; whoever comes to empty engines is let in and corrects it."""
     desk = busy_desk(hold_s=20.0, first_s=15.0)
+    with pytest.raises(Busy):
+        desk.arrive("beside another", 120.0, deadline=123.0)
     desk.leave("holder", 120.0)
 
-    with pytest.raises(Busy):
-        desk.arrive("at once", 120.0, deadline=123.0)
+    assert desk.enter("at once", 120.0, deadline=123.0) == ["at once"]
+    desk.leave("at once", 121.0)
     assert desk.enter("later", 250.0, deadline=253.0) == ["later"]
 
 

@@ -226,12 +226,12 @@ def test_whoever_hangs_up_is_noticed_behind_pipelined_requests_too(tmp_path):
 
 
 def test_what_parsing_takes_is_reckoned_before_it(tmp_path):
-    """Four megabytes of empty lists would become a hundred of memory, forty become a gigabyte."""
+    """Forty megabytes of empty lists would become a gigabyte of memory."""
 
     async def scenario():
         async with served(tmp_path) as (made, port), sdk(port) as client:
             answers = []
-            for lists in (900_000, 10_000_000):
+            for lists in (150_000, 10_000_000):
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)
                 body = b'{"messages": [' + b"[]," * lists + b"[]]}"
                 head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(
@@ -249,6 +249,77 @@ def test_what_parsing_takes_is_reckoned_before_it(tmp_path):
     assert large.startswith(b"HTTP/1.1 413")
     assert b"besides its images" in large
     assert held == 0
+
+
+CHUNKED = b"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "trailers",
+    [[b"a: " + b"x" * 60_000] * 200, [b"a: b\r\n" * 10_000] * 200],
+    ids=["one long trailer", "many trailers"],
+)
+def test_trailers_are_bounded_like_a_head(tmp_path, trailers):
+    """The connection ends before megabytes of them are collected."""
+
+    async def scenario():
+        async with served(tmp_path) as (_, port), sdk(port) as client:
+            _, writer = await asyncio.open_connection("127.0.0.1", port)
+            sent = 0
+            with contextlib.suppress(ConnectionError):
+                for piece in [CHUNKED, b"2\r\n{}\r\n0\r\n", *trailers]:
+                    writer.write(piece)
+                    await writer.drain()
+                    sent += len(piece)
+            writer.close()
+            whole = await client.chat.completions.create(model="m", messages=MESSAGES)
+            return sent, whole.choices[0].finish_reason
+
+    sent, finished = asyncio.run(scenario())
+
+    assert sent < 10_000_000
+    assert finished == "stop"
+
+
+def test_few_trailers_change_nothing(tmp_path):
+    body = orjson.dumps({"model": "m", "messages": MESSAGES})
+    head = CHUNKED.replace(b"\r\n\r\n", b"\r\nconnection: close\r\n\r\n")
+    chunk = b"%x\r\n%b\r\n0\r\nx-checksum: 1\r\n\r\n" % (len(body), body)
+
+    assert exchange(tmp_path, [head + chunk]).startswith(b"HTTP/1.1 200")
+
+
+def test_pipelined_requests_wait_as_bytes(tmp_path):
+    """Thousands in one go: each is answered in turn, and one at most waits parsed."""
+    waited = []
+
+    class Counting(BoundedProtocol):
+        def on_headers_complete(self):
+            super().on_headers_complete()
+            waited.append(len(self.pipeline))
+
+    async def scenario():
+        async with served(tmp_path, None, Counting) as (_, port):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            count = 2000
+            writer.write(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n" * count)
+            answers = b""
+            while answers.count(b"alive") < count:
+                answers += await reader.read(1 << 20)
+            writer.close()
+
+    asyncio.run(scenario())
+
+    assert len(waited) == 2000
+    assert max(waited) == 1
+
+
+def test_what_is_not_http_is_told_so_as_json(tmp_path):
+    """The parser's own refusal has the form of every other."""
+    answer = exchange(tmp_path, [CHUNKED + b"zz\r\n"])
+
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert b'"code":"invalid_request"' in answer
 
 
 def test_a_client_that_stops_reading_pauses_the_engine(tmp_path):

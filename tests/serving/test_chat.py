@@ -6,7 +6,7 @@ import orjson
 import pytest
 
 from serving import chat
-from toolkit.core.errors import CODES, InvalidRequest
+from toolkit.core.errors import CODES, InvalidRequest, TooLarge
 from toolkit.core.sample import SloClass
 
 BUDGETS = {SloClass.REALTIME: 0.8, SloClass.STANDARD: 3.0, SloClass.BATCH: 300.0}
@@ -186,3 +186,27 @@ def test_a_body_nested_too_deeply_is_the_callers_mistake():
 def test_an_operator_can_open_a_closed_field():
     """Who knows its clients may trust their patterns."""
     assert chat.parse(body(stop_regex="a+"), allowed_fields=("stop_regex",)).document["stop_regex"] == "a+"
+
+
+@pytest.mark.parametrize("kind", [[], {}, ["text"], None, 3])
+def test_a_part_whose_type_is_no_text_is_told_so(kind):
+    with pytest.raises(InvalidRequest, match=r"content\[0\]\.type must be"):
+        chat.parse(body(messages=[{"role": "user", "content": [{"type": kind}]}]))
+
+
+@pytest.mark.parametrize("field", ["model", "stream", "n", "top_k", "max_tokens", "seed"])
+def test_a_message_shows_little_of_what_is_deep_or_large(field):
+    """Writing all of it out took seconds, or passed the recursion limit."""
+    fields = {"messages": [{"role": "user", "content": "hi"}]}
+    deep = orjson.dumps(fields)[:-1] + b',"%b":' % field.encode() + b"[" * 900 + b"]" * 900 + b"}"
+    large = orjson.dumps({**fields, field: [[]] * 100_000})
+    for sent in (deep, large):
+        with pytest.raises(InvalidRequest, match=f"'{field}' must be") as caught:
+            chat.parse(sent)
+        assert len(caught.value.message) < 300
+
+
+def test_more_values_than_a_request_has_are_refused_unparsed():
+    sent = b'{"messages": [' + b"[]," * 200_000 + b"[]]}"
+    with pytest.raises(TooLarge, match="brackets, commas and colons"):
+        chat.parse(sent)

@@ -56,6 +56,7 @@ CODES: dict[str, Code] = _table(
     Code("image_too_large", 413, _BAD, False, "Send an image under the byte, pixel and side limits named in the message."),
     Code("image_invalid", 400, _BAD, False, "Send a complete JPEG, PNG, WebP, GIF or AVIF image."),
     Code("image_too_costly", 413, _BAD, False, "Send the image in a plainer form (baseline JPEG, PNG), or a smaller one."),
+    Code("image_process_lost", 503, _SERVER, True, "Send again: the process that decoded the image was ended from outside, twice."),
     Code("image_url_blocked", 400, _BAD, False, "Use an http(s) URL of a public host, or a data: URI; the operator can allow others as host:port in access.allowed_hosts, and may have set access.only_hosts or access.blocked_hosts."),
     Code("image_fetch_failed", 400, _BAD, True, "Check that the URL answers 200 with the image within the time limit."),
     Code("image_host_failing", 400, _BAD, True, "Wait for Retry-After seconds: the image's host failed several times in a row. Or send the image as a data: URI."),
