@@ -106,8 +106,8 @@ class Gateway:
             storage.image if storage is not None and config.storage.images else None,
         )
         bodies = budget_of(config.access).bodies
-        reserve = min(bodies // 8, bodies - BODY_COPIES * config.gateway.max_body_bytes)
-        self.bodies = Room(bodies, reserve)
+        spare = min(bodies // 4, bodies - BODY_COPIES * config.gateway.max_body_bytes)
+        self.bodies = Room(bodies, spare // 2, small_bytes=bodies // 32, small_part_bytes=spare // 2)
         self.admission = Admission(rules_of(config))
         self.retries = Retries(config.retry, source)
         self.keys = Keys.load(config.gateway.api_keys_file)

@@ -62,7 +62,8 @@ class StorageConfig(Section):
             if parts.netloc or not parts.path.startswith("/"):
                 raise ValueError("url of a local folder is file:///absolute/path")
         elif parts.scheme not in ("s3", "gs", "az"):
-            raise ValueError(f"url begins with file://, s3://, gs:// or az://, not {parts.scheme!r:.20}")
+            wrong = f"{parts.scheme!r:.20}" if parts.scheme else "with a bare path"
+            raise ValueError(f"url begins with file:///absolute/path, s3://, gs:// or az://, not {wrong}")
         elif not parts.netloc:
             raise ValueError(f"url names no bucket: {parts.scheme}://bucket/prefix")
         if not (self.images or self.results):

@@ -46,8 +46,10 @@ class Held:
 class Room:
     """A Share whose holders are tasks of one event loop."""
 
-    def __init__(self, size_bytes: int, reserve_bytes: int = 0) -> None:
-        self.share: Share[Held] = Share(size_bytes, reserve_bytes)
+    def __init__(
+        self, size_bytes: int, reserve_bytes: int = 0, small_bytes: int = 0, small_part_bytes: int = 0
+    ) -> None:
+        self.share: Share[Held] = Share(size_bytes, reserve_bytes, small_bytes, small_part_bytes)
         self._turns: dict[Held, asyncio.Future[None]] = {}
 
     @contextlib.asynccontextmanager

@@ -2,6 +2,8 @@
 
 Those who hold a part and find that they need more could lock each other: all hold, all wait. So a reserve is kept that
 only the eldest may draw on; it gets on, ends, and the next is eldest.
+
+Who wants little does not wait behind who wants much: small wants go first, and a part is kept free of large ones for them.
 """
 
 from collections import OrderedDict
@@ -11,13 +13,18 @@ K = TypeVar("K")
 
 
 class Share(Generic[K]):
-    """`size_bytes` in all, of which `reserve_bytes` are the eldest holder's alone. Keys are compared and hashed."""
+    """`size_bytes` in all, of which `reserve_bytes` are the eldest holder's alone, and `small_part_bytes` are kept from all
+    who want more than `small_bytes`. Keys are compared and hashed."""
 
-    def __init__(self, size_bytes: int, reserve_bytes: int) -> None:
+    def __init__(
+        self, size_bytes: int, reserve_bytes: int, small_bytes: int = 0, small_part_bytes: int = 0
+    ) -> None:
         if not 0 <= reserve_bytes <= size_bytes:
             raise ValueError("the reserve is a part of the share")
         self.size_bytes = size_bytes
         self.reserve_bytes = reserve_bytes
+        self.small_bytes = small_bytes
+        self.small_part_bytes = small_part_bytes
         self._held: OrderedDict[K, int] = OrderedDict()
         self._asked: OrderedDict[K, int] = OrderedDict()
 
@@ -70,28 +77,35 @@ class Share(Generic[K]):
         """Raises AssertionError unless the bounds hold and nobody waits for what is free."""
         assert 0 <= self.held_bytes <= self.size_bytes, self
         assert self._asked.keys() <= self._held.keys(), self
-        if self._asked:
-            first = next(iter(self._asked))
-            assert self._lacks(first) > self._free(first), self
-            eldest = next(iter(self._held))
-            assert eldest not in self._asked or self._lacks(eldest) > self._free(eldest), self
+        assert self._next() is None, self
 
     def _lacks(self, key: K) -> int:
         return self._asked[key] - self._held[key]
 
     def _free(self, key: K) -> int:
         free = self.size_bytes - self.held_bytes
-        return free if key == next(iter(self._held)) else free - self.reserve_bytes
+        if key == next(iter(self._held)):
+            return free
+        free -= self.reserve_bytes
+        return free if self._is_small(key) else free - self.small_part_bytes
+
+    def _is_small(self, key: K) -> bool:
+        return self._asked[key] <= self.small_bytes
+
+    def _next(self) -> K | None:
+        """Who goes on now: the eldest, else the first small one, else the first of all. In each kind nobody is overtaken."""
+        if not self._asked:
+            return None
+        small = next((key for key in self._asked if self._is_small(key)), None)
+        large = next((key for key in self._asked if not self._is_small(key)), None)
+        for key in (next(iter(self._held)), small, large):
+            if key is not None and key in self._asked and self._lacks(key) <= self._free(key):
+                return key
+        return None
 
     def _grant(self) -> list[K]:
-        """In turn of asking, but the eldest first; stops at the first who has to wait, so nobody is overtaken for ever."""
         granted: list[K] = []
-        while self._asked:
-            eldest = next(iter(self._held))
-            first = eldest if eldest in self._asked and self._lacks(eldest) <= self._free(eldest) else None
-            key = next(iter(self._asked)) if first is None else first
-            if self._lacks(key) > self._free(key):
-                break
+        while (key := self._next()) is not None:
             self._held[key] = max(self._held[key], self._asked.pop(key))
             granted.append(key)
         return granted

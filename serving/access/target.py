@@ -101,7 +101,10 @@ def blocked(reason: str) -> InvalidRequest:
 
 def _parse(text: str, base: httpx.URL | None = None) -> httpx.URL:
     if len(text) > _LONGEST_URL:
-        raise blocked(f"only http://, https:// and data: URLs of up to {_LONGEST_URL} characters are fetched")
+        raise blocked(
+            f"an image is an http(s) URL of up to {_LONGEST_URL} characters or data:image/...;base64,...; bare base64 is not"
+            " taken"
+        )
     # Parsers disagree about these; whoever sends one wants them to.
     if any(character <= " " or character in "\\\x7f" for character in text):
         raise blocked("the URL has spaces, control characters or backslashes in it")

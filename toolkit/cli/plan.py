@@ -58,7 +58,7 @@ def cpu(
     asked = load_of(load_profile(profile))
     measured = _measured(effective, grid, path, asked, image_seconds if measure else 0.0)
     planned = _plan(measured, asked, effective, qps, headroom, cache_hit, cores_per_gateway)
-    facts = _facts(measured, effective, grid, asked)
+    facts = _facts(measured, effective, grid, asked, bool(path) or config is not None)
     if as_json:
         document = {"version": 1, **facts, **planned.to_dict(), "notes": _notes(planned, asked, measured)}
         typer.echo(json.dumps(document, indent=2))
@@ -177,7 +177,9 @@ def _plan(
     return plan_cpu(loads, qps, headroom, usable, cache_hit, measured.idle_cores)
 
 
-def _facts(measured: "Measurement", config: "ServeConfig", grid: "ImageGrid", load: "Load") -> dict[str, Any]:
+def _facts(
+    measured: "Measurement", config: "ServeConfig", grid: "ImageGrid", load: "Load", named: bool
+) -> dict[str, Any]:
     return {
         "profile": load.profile.name,
         "host": dict(measured.host),
@@ -186,6 +188,7 @@ def _facts(measured: "Measurement", config: "ServeConfig", grid: "ImageGrid", lo
         "cores_busy_at_once": measured.cores,
         "idle_cores": measured.idle_cores,
         "image_grid": repr(grid),
+        "model_named": named,
         "handover": config.access.handover,
     }
 
@@ -211,7 +214,15 @@ def _show(planned: "CpuPlan", facts: dict[str, Any], load: "Load", measured: "Me
     screen = console()
     screen.print(above, highlight=False, markup=False, soft_wrap=True)
     screen.print(table)
-    below = [_verdict(planned), *_notes(planned, load, measured)]
+    unnamed = (
+        "Planned for the built-in tiny model, which scales every image down to 0.2 megapixels: for yours, whose image sizes"
+        " decide the cost, give --model FOLDER."
+    )
+    below = [
+        _verdict(planned),
+        *([] if facts["model_named"] else [unnamed]),
+        *_notes(planned, load, measured),
+    ]
     screen.print("\n".join(below), highlight=False, markup=False, soft_wrap=True)
 
 

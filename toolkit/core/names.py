@@ -181,7 +181,7 @@ REFUSED_EARLY = Metric(
     "Requests refused at once since their first token would have come too late.",
     ("workload_class", "slo_class"),
 )
-IMAGES = Metric("toolkit_images_total", "counter", "images", "Prepared images.", ("format", "origin"))
+IMAGES = Metric("toolkit_images_total", "counter", "images", "Images of requests, those that the cache held too.", ("format", "origin"))
 IMAGE_BYTES = Metric(
     "toolkit_image_bytes_total", "counter", "bytes", "Received bytes of prepared images.", ("format",)
 )
@@ -239,7 +239,7 @@ IMAGE_CACHE_BYTES = Metric(
     "toolkit_image_cache_bytes", "gauge", "bytes", "Memory taken by what the cache holds.", ("tier",)
 )
 IMAGE_CACHE_ENTRIES = Metric(
-    "toolkit_image_cache_entries", "gauge", "images", "Images that the cache holds.", ("tier",)
+    "toolkit_image_cache_entries", "gauge", "images", "Images and refusals that the cache holds.", ("tier",)
 )
 SHARED_CACHE_LOOKUP = Metric(
     "toolkit_shared_cache_lookup_seconds",

@@ -41,6 +41,26 @@ def test_nobody_is_overtaken() -> None:
     assert share.leave("a") == ["large", "small"]
 
 
+def test_who_wants_little_goes_by_who_wants_much() -> None:
+    """Large ones wait for each other and leave a part free; the small ones go first, and in turn among themselves."""
+    share: Share[str] = Share(100, 10, small_bytes=5, small_part_bytes=10)
+    assert share.ask("large", 60) == ["large"]
+    assert share.ask("larger", 30) == []
+    assert [share.ask(name, 5) for name in ("s", "m", "a", "l", "l2", "l3")] == [
+        ["s"],
+        ["m"],
+        ["a"],
+        ["l"],
+        ["l2"],
+        ["l3"],
+    ]
+    assert share.ask("late", 5) == []
+    share.check()
+    assert share.leave("s") == ["late"]
+    assert share.leave("large") == ["larger"]
+    share.check()
+
+
 def test_giving_back_a_part_lets_others_on() -> None:
     share: Share[str] = Share(100, 0)
     share.ask("a", 90)

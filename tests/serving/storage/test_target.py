@@ -51,8 +51,8 @@ def test_nothing_is_stored_unless_a_store_is_named() -> None:
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("memory:///", "begins with file://, s3://, gs:// or az://, not 'memory'"),
-        ("bucket/prefix", "not ''"),
+        ("memory:///", "begins with file:///absolute/path, s3://, gs:// or az://, not 'memory'"),
+        ("bucket/prefix", "not with a bare path"),
         ("ftp://host/x", "not 'ftp'"),
         ("https://bucket.s3.amazonaws.com", "not 'https'"),
         ("s3://", "names no bucket"),
