@@ -123,7 +123,7 @@ class GatewayConfig(Section):
     )
     body_timeout_s: float = Field(30.0, gt=0, description="Longest upload of one body.")
     drain_timeout_s: float = Field(3.0, ge=0, description="Longest wait for open requests at shutdown.")
-    health_interval_s: float = Field(2.0, ge=0.05, description="Time between two looks at each engine.")
+    health_interval_s: float = Field(2.0, ge=0.01, description="Time between two looks at each engine.")
 
 
 class AccessConfig(Section):
