@@ -30,6 +30,9 @@ from toolkit.core.http.client import HttpClient
 from toolkit.core.http.errors import TransportError
 
 FEW, MANY = 2, 12  # at once
+SETTLED_S = 4.0
+"""After its start; until then its decoding processes start too."""
+
 IDLE_S = 2.0
 AT_MOST_S = 5.0  # of one class and one way, after which none is sent again
 ENOUGH_CPU_S = 0.3
@@ -67,6 +70,7 @@ async def measure_requests(
     """
     async with gateway_on_stand_ins(config, model_path) as (url, pid, client):
         on_progress("an idle gateway")
+        await asyncio.sleep(SETTLED_S)
         before, began = spent(pid), time.monotonic()
         await asyncio.sleep(IDLE_S)
         idle = spent(pid).whole_s - before.whole_s

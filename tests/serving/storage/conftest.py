@@ -7,7 +7,7 @@ import pytest
 from tests.serving.storage.weed import Weed
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def weed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Weed]:
     server = Weed(tmp_path_factory.mktemp("weed") / "s3")
     server.start()
