@@ -5,7 +5,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from serving.access.decoder import Choice
 from serving.access.header import ImageHeader
@@ -40,6 +42,7 @@ class Painter:
         self._process: subprocess.Popen[bytes] | None = None
         self._channel: socket.socket | None = None
         self._closed = False
+        self._at_work = threading.Lock()
 
     @property
     def pid(self) -> int | None:
@@ -70,37 +73,54 @@ class Painter:
             "cpu_s": work.cpu_s,
             "memory_bytes": work.memory_bytes,
         }
-        for _ in range(2):
-            self.start()
-            if self._channel is None:
-                break
-            self._channel.settimeout(_PATIENCE * work.cpu_s + _SILENCE_S)
-            answer = None
-            with contextlib.suppress(OSError):  # it may end before it has read everything
-                send(self._channel, head, data)
-                answer = receive(self._channel)
-            if answer is not None:
-                found, file = answer
-                if "code" in found:
-                    raise InvalidRequest(found["message"], code=found["code"])
-                return Painted(file, **found)
-            _judge(self._end(), work)
+        with self._at_work:
+            try:
+                for _ in range(2):
+                    answer = self._asked(head, data, _PATIENCE * work.cpu_s + _SILENCE_S)
+                    if answer is not None:
+                        found, file = answer
+                        if "code" in found:
+                            raise InvalidRequest(found["message"], code=found["code"])
+                        return Painted(file, **found)
+                    _judge(self._end(), work)
+            finally:
+                if self._closed:
+                    self._end()
         raise Busy(
             "the process that decodes the image was ended from outside.",
             code="image_process_lost",
             retry_after_s=1.0,
         )
 
+    def _asked(
+        self, head: dict[str, object], data: bytes, patience_s: float
+    ) -> tuple[dict[str, Any], bytes] | None:
+        """The answer; None where the process ends, or stays silent, first."""
+        self.start()
+        if self._channel is None:
+            return None
+        self._channel.settimeout(patience_s)
+        with contextlib.suppress(OSError):  # it may end before it has read everything
+            send(self._channel, head, data)
+            return receive(self._channel)
+        return None
+
     def close(self) -> None:
-        """Ends the process, also in the middle of an image. Idempotent."""
+        """Ends the process, also in the middle of an image, which then fails. Idempotent."""
         self._closed = True
-        if self._process is not None:
-            self._process.kill()
+        process = self._process
+        if process is not None:
+            process.kill()
+        if self._at_work.acquire(blocking=False):  # else the thread that holds it sees to the rest
+            try:
+                self._end()
+            finally:
+                self._at_work.release()
 
     def _end(self) -> int:
-        """The exit status of a process that answers no more."""
-        assert self._process is not None
-        assert self._channel is not None
+        """The exit status of a process that answers no more; 0 where there is none."""
+        if self._process is None or self._channel is None:
+            return 0
         self._channel.close()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(0.5)

@@ -37,10 +37,7 @@ def painter() -> Iterator[Painter]:
         yield made
     finally:
         made.close()
-        if made._process is not None:
-            made._process.wait(5)
-            assert made._channel is not None
-            made._channel.close()
+        assert made.pid is None
 
 
 def gone(pid: int) -> bool:
