@@ -181,7 +181,13 @@ REFUSED_EARLY = Metric(
     "Requests refused at once since their first token would have come too late.",
     ("workload_class", "slo_class"),
 )
-IMAGES = Metric("toolkit_images_total", "counter", "images", "Images of requests, those that the cache held too.", ("format", "origin"))
+IMAGES = Metric(
+    "toolkit_images_total",
+    "counter",
+    "images",
+    "Images of requests, those that the cache held too.",
+    ("format", "origin"),
+)
 IMAGE_BYTES = Metric(
     "toolkit_image_bytes_total", "counter", "bytes", "Received bytes of prepared images.", ("format",)
 )
