@@ -18,7 +18,7 @@ from serving.plan_process import spent
 from serving.supervisor import processes
 from toolkit.core.plan import Plan
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(290)]
+pytestmark = [pytest.mark.proof, pytest.mark.timeout(290)]
 
 TOOLKIT = str(Path(sys.executable).with_name("toolkit"))
 WITHIN = 1 / 0.7
