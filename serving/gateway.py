@@ -17,7 +17,7 @@ from pathlib import Path
 import uvicorn
 from prometheus_client import CollectorRegistry, disable_created_metrics
 
-from serving.access.budget import budget_of
+from serving.access.budget import body_share
 from serving.access.fetch import Fetcher
 from serving.access.grid import grid_for
 from serving.access.prepare import Access
@@ -28,7 +28,6 @@ from serving.answer import Answerer
 from serving.api import Api
 from serving.asgi import asgi_app
 from serving.chat import Rendezvous
-from serving.config import BODY_COPIES
 from serving.dispatch import Dispatcher
 from serving.health import Prober
 from serving.keys import Keys
@@ -105,9 +104,7 @@ class Gateway:
             shared,
             storage.image if storage is not None and config.storage.images else None,
         )
-        bodies = budget_of(config.access).bodies
-        spare = min(bodies // 4, bodies - BODY_COPIES * config.gateway.max_body_bytes)
-        self.bodies = Room(bodies, spare // 2, small_bytes=bodies // 32, small_part_bytes=spare // 2)
+        self.bodies = Room(**body_share(config.access, config.gateway.max_body_bytes))
         self.admission = Admission(rules_of(config))
         self.retries = Retries(config.retry, source)
         self.keys = Keys.load(config.gateway.api_keys_file)
@@ -283,7 +280,6 @@ def main() -> int:
     logging.basicConfig(
         level=logging.INFO, stream=sys.stdout, format="%(asctime)s %(levelname)s %(name)s %(message)s"
     )
-    logging.getLogger("httpx").setLevel(logging.WARNING)
     disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for every counter, which nothing reads
     import uvloop
 

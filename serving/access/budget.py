@@ -5,7 +5,7 @@ Each part waits for nothing but itself, so no request can hold one and starve an
 
 from dataclasses import dataclass
 
-from serving.config import MB, AccessConfig
+from serving.config import BODY_COPIES, MB, AccessConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,3 +27,16 @@ def budget_of(config: AccessConfig) -> Budget:
     """The split of access.memory_mb less what the caches take."""
     part = (config.memory_mb * MB - config.set_aside_bytes) // 16
     return Budget(bodies=5 * part, downloads=part, light=part, apart=part, heavy=7 * part)
+
+
+def body_share(config: AccessConfig, max_body_bytes: int) -> dict[str, int]:
+    """How the part for bodies is shared (share.Share's arguments): an eighth is the eldest's reserve, another is kept from
+    all who want more than a thirty-second; less of both where the largest body would not fit beside them."""
+    bodies = budget_of(config).bodies
+    spare = min(bodies // 4, bodies - BODY_COPIES * max_body_bytes)
+    return {
+        "size_bytes": bodies,
+        "reserve_bytes": spare // 2,
+        "small_bytes": bodies // 32,
+        "small_part_bytes": spare // 2,
+    }

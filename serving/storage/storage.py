@@ -74,10 +74,6 @@ class Storage:
         self._threads: Threads | None = None  # from start to close
 
     @property
-    def keeps_results(self) -> bool:
-        return self._config.results
-
-    @property
     def left(self) -> int:
         """Entries that are accepted and not yet in the store."""
         return self._backlog.entries

@@ -1,4 +1,4 @@
-"""InternVL's prompt: SGLang 0.5.23 takes a conversation template of its own for it (conversation.py:871) and puts the images'
+"""InternVL's prompt: SGLang 0.5.23 takes a conversation template of its own for it, internvl-2-5 (conversation.py:871), and puts the images'
 tokens into the text itself (multimodal/processors/internvl.py:391)."""
 
 from collections.abc import Mapping
@@ -6,7 +6,6 @@ from typing import Any
 
 from serving.tokenizer.errors import Uncountable
 
-TEMPLATE = "internvl-2-5"
 SYSTEM = "你是书生·万象，英文名是InternVL，是由上海人工智能实验室、清华大学及多家合作单位联合开发的多模态大语言模型。"  # noqa: RUF001
 END = "<|im_end|>\n"
 ASSISTANT = "<|im_start|>assistant"
