@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 import urllib.request
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -48,15 +49,15 @@ class Shot:
 
 
 @dataclass
-class Front:
+class Front(ABC):
     """A way to the pair. pid: of its process; 0 where there is none."""
 
     name: str
     pid: int = 0
 
+    @abstractmethod
     async def send(self, body: Body, batch: bool) -> Shot:
         """batch: in the class that waits for five minutes, else in the default one."""
-        raise NotImplementedError
 
 
 @dataclass
