@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 PAGE = 1000
 """Objects of one listing step, and of one deletion where the store can delete many at once."""
 
+FILE_MODE, FOLDER_MODE = 0o600, 0o700
+"""In a store that is a folder: users' images are their owner's alone."""
+
 
 class StoreFault(ToolkitError):
     """The store did not do what was asked: not reached, refused, or not whole; `kind` tells one cause from another."""
@@ -34,7 +37,8 @@ class Remote:
     def __init__(self, store: "ObjectStore", retention_days: float = 0) -> None:
         self._store = store
         self._retention_s = retention_days * 86_400
-        self._attributes = type(store).__name__ != "LocalStore"  # a file has no content type
+        prefix: Path | None = getattr(store, "prefix", None) if type(store).__name__ == "LocalStore" else None
+        self._folder = prefix  # of a store that is a folder
 
     def upload(self, entry: Entry, path: Path, wall: float) -> Literal["uploaded", "exists"]:
         """Put the file's bytes under the entry's key, and see that they are there. Raises StoreFault, FileNotFoundError."""
@@ -44,9 +48,12 @@ class Remote:
             return "exists"
         path.stat()  # a file that is gone is told from a store's "not found"
         with _faults(f"PUT {entry.key}"):
-            attributes = {"Content-Type": entry.content_type} if self._attributes else None
+            self._private_folders(entry.key)
+            attributes = {"Content-Type": entry.content_type} if self._folder is None else None
             # In one piece: an object is there whole or not at all, and no parts are left behind.
             obstore.put(self._store, entry.key, path, attributes=attributes, use_multipart=False)
+            if self._folder is not None:
+                (self._folder / entry.key).chmod(FILE_MODE)
             size = obstore.head(self._store, entry.key)["size"]
         if size != entry.size:
             raise StoreFault(f"PUT {entry.key}: {entry.size} bytes were sent, {size} are there", "size")
@@ -79,6 +86,14 @@ class Remote:
                 for key in keys:
                     with contextlib.suppress(FileNotFoundError):
                         obstore.delete(self._store, key)
+
+    def _private_folders(self, key: str) -> None:
+        """Whatever the umask: the library makes folders and files that everybody may read."""
+        if self._folder is not None:
+            for folder in reversed([self._folder / below for below in Path(key).parents][:-1]):
+                folder.mkdir(FOLDER_MODE, exist_ok=True)
+                with contextlib.suppress(PermissionError):  # somebody else's: the file is closed all the same
+                    folder.chmod(FOLDER_MODE)
 
     def _there(self, entry: Entry, wall: float) -> bool:
         """Whether the image is in the store and will stay a good while: it is written anew after half its retention."""

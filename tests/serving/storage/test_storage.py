@@ -53,6 +53,27 @@ def test_a_result_is_made_on_a_thread_and_lies_under_its_day(tmp_path: Path) -> 
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("umask", [0o000, 0o022])
+def test_a_folder_store_is_for_its_owner_alone_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+    """What a process without this rule had left open is closed as it is used again."""
+    (tmp_path / "store" / "images").mkdir(parents=True, mode=0o755)
+
+    async def run() -> None:
+        async with kept(config(f"file://{tmp_path}/store", tmp_path / "spool")) as storage:
+            storage.image(*picture(1), "png")
+            storage.result("req-1", 1_700_000_000.0, 10, lambda: b"{}")
+
+    before = os.umask(umask)
+    try:
+        asyncio.run(run())
+    finally:
+        os.umask(before)
+
+    found = {path: path.stat().st_mode & 0o777 for path in (tmp_path / "store").rglob("*")}
+    assert len(found) == 8
+    assert all(mode == (0o700 if path.is_dir() else 0o600) for path, mode in found.items())
+
+
 def test_only_what_was_asked_for_is_stored(tmp_path: Path) -> None:
     async def run() -> None:
         digest, data = picture(1)
