@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from serving import store_url
 from serving.retry_config import RetryConfig
-from serving.schedule_config import BatchConfig, RealtimeConfig, ScheduleConfig, SloConfig
+from serving.schedule_config import BatchConfig, RealtimeConfig, ScheduleConfig, ShedConfig, SloConfig
 from serving.storage_config import StorageConfig
 from toolkit.core.config import Section
 from toolkit.core.masked import MaskedUrl
@@ -342,6 +342,7 @@ class ServeConfig(Section):
     access: AccessConfig = AccessConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     retry: RetryConfig = RetryConfig()
+    shed: ShedConfig = ShedConfig()
     realtime: RealtimeConfig = Field(RealtimeConfig(), description="Conversations.")
     standard: SloConfig = Field(SloConfig(), description="Image and text.")
     batch: BatchConfig = Field(

@@ -3,6 +3,7 @@
 from pydantic import Field
 
 from toolkit.core.config import Section
+from toolkit.core.sample import SloClass, WorkloadClass
 
 
 class ScheduleConfig(Section):
@@ -34,6 +35,31 @@ class ScheduleConfig(Section):
         ge=1,
         description="Text, image and max_tokens x n tokens up to which a request is short and may pass long ones.",
     )
+
+
+def _shed() -> bool:
+    flag: bool = Field(
+        False, description="Refuse new requests of this class with 429 `shed`; those inside go on."
+    )
+    return flag
+
+
+class ShedConfig(Section):
+    """Which SLO and workload classes are refused at once. Mostly set for a while, by `toolkit admin shed`."""
+
+    realtime: bool = _shed()
+    standard: bool = _shed()
+    batch: bool = _shed()
+    text_only: bool = _shed()
+    image_short: bool = _shed()
+    multi_image_long: bool = _shed()
+    high_res: bool = _shed()
+    retry_after_s: float = Field(10.0, ge=1, le=3600, description="When those refused are told to come back.")
+
+    @property
+    def classes(self) -> frozenset[SloClass | WorkloadClass]:
+        """Those that are refused."""
+        return frozenset(one for one in (*SloClass, *WorkloadClass) if getattr(self, one.value, False))
 
 
 def _ttft_budget_s(default: float) -> float:

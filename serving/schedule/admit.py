@@ -79,6 +79,7 @@ class Admission:
         self._seats = Seats(rules)
         self._order = Order(rules.short_tokens)
         self._running: dict[str, Running] = {}
+        self._kept = 0  # were inside when the bound on them was set
         self._limit = InFlightLimit(rules.min_in_flight, rules.max_in_flight, rules.adaptive)
         self._slot_s = {short: Learned(0.1, 0.1) for short in (True, False)}
         self._first_s = {short: Learned(0.1, 0.1) for short in (True, False)}
@@ -121,10 +122,11 @@ class Admission:
         return Place.SEATED if key in self._seats else None
 
     def arrive(self, key: str, slo_class: SloClass, now: float, deadline: float) -> None:
-        """Take a seat. deadline: of its first token. Raises Busy, with Retry-After, when there is none (queue_full), or
-        when even one as short as any that waits would now come too late (queue_too_long)."""
+        """Take a seat. deadline: of its first token. Raises Busy, with Retry-After, when its class is shed (shed), when
+        there is none (queue_full), or when even one as short as any that waits would now come too late (queue_too_long)."""
         if self.place(key) is not None:
             raise AdmissionError(f"{key} arrived twice")
+        self._shed(slo_class)
         seat = Seat(slo_class, WorkloadClass.UNCLASSIFIED, deadline)
         shortest = waiting(
             self._rules, key, slo_class, seat.workload_class, self._order.shortest, now, deadline
@@ -136,12 +138,14 @@ class Admission:
         self._seats.take(key, seat)
 
     def sort(self, key: str, workload_class: WorkloadClass, now: float) -> None:
-        """What a seated request asks is known, or known better. Raises Busy (queue_full) when its class has no seat left."""
+        """What a seated request asks is known, or known better. Raises Busy when its class is shed (shed) or has no seat
+        left (queue_full)."""
         if self.place(key) is not Place.SEATED:
             raise AdmissionError(f"{key} is {self.place(key)}, not seated")
         seat = self._seats[key]
         if workload_class is seat.workload_class:
             return
+        self._shed(workload_class)
         if full := self._seats.full_of(workload_class):
             unmeasured = waiting(
                 self._rules, key, seat.slo_class, workload_class, self._rules.short_tokens, now, seat.deadline
@@ -196,11 +200,20 @@ class Admission:
             self._slot_s[one.short].add(max(0.0, now - one.entered), now)
         return self._fill(now)
 
+    def retune(self, rules: Rules, now: float) -> Moves:
+        """Other rules from now on. Whoever has a place keeps it; bounds that are lower now hold for those who come."""
+        self._rules = rules
+        self._seats.retune(rules)
+        self._limit.retune(rules.min_in_flight, rules.max_in_flight, rules.adaptive)
+        self._order.retune(rules)
+        self._kept = len(self._running)
+        return self._fill(now)
+
     def check(self) -> None:
         """Raise AssertionError unless the books balance: bounds hold, nobody stands in two places, no slot idles beside a queue."""
         self._seats.check()
         self._order.check()
-        assert len(self._running) <= self._rules.max_in_flight, self
+        assert len(self._running) <= max(self._rules.max_in_flight, self._kept), self
         assert self._rules.max_in_flight >= self.limit >= 1, self
         assert all(one.key in self._seats for one in self._order), self
         assert not any(key in self._seats for key in self._running), self
@@ -218,6 +231,14 @@ class Admission:
             self._running[one.key] = Running(one.slo_class, one.short, now)
             moves.entered.append(one.key)
         return moves
+
+    def _shed(self, asked: SloClass | WorkloadClass) -> None:
+        if asked in self._rules.shed:
+            raise Busy(
+                f"Requests of class {asked} are not taken for now, by order of the operator.",
+                code="shed",
+                retry_after_s=self._rules.shed_retry_s,
+            )
 
     def _too_late(self, one: Waiting, now: float) -> Busy | None:
         """Never while the engines are empty: what was learned may be wrong, and only a request can tell."""

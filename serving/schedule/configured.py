@@ -27,4 +27,6 @@ def rules_of(config: ServeConfig) -> Rules:
         adaptive=schedule.adaptive,
         short_tokens=schedule.short_tokens,
         workload_share=schedule.workload_share,
+        shed=config.shed.classes,
+        shed_retry_s=config.shed.retry_after_s,
     )

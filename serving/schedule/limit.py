@@ -36,6 +36,11 @@ class InFlightLimit:
         """Requests."""
         return int(self._value)
 
+    def retune(self, least: int, most: int, adaptive: bool) -> None:
+        """Other bounds from now on; what was learned stays as far as they let it."""
+        self._least, self._most, self._adaptive = min(least, most), most, adaptive
+        self._value = max(float(self._least), min(float(most), self._value)) if adaptive else float(most)
+
     def in_time(self, part: float, running: int) -> None:
         """A first token came, after that part of what is in time, with that many requests inside."""
         self._starting = self._starting and part <= SLOW_START

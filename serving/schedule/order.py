@@ -13,7 +13,7 @@ Where nobody is due, the highest priority goes (priority.py), of equal ones whoe
 
 from collections.abc import Callable, Iterator
 
-from serving.schedule.priority import Waiting
+from serving.schedule.priority import Rules, Waiting, waiting
 from toolkit.core.sample import SloClass
 
 Lane = tuple[SloClass, bool]
@@ -53,6 +53,17 @@ class Order:
         one = self._all.pop(key, None)
         if one is not None:
             del self._lanes[one.lane][key]
+
+    def retune(self, rules: Rules) -> None:
+        """Other thresholds, weights and lengths from now on, for those that wait too; each waits since it was ready."""
+        self._short_tokens = rules.short_tokens
+        for one in sorted(self._all.values(), key=lambda other: other.ready):
+            self.remove(one.key)
+            self.put(
+                waiting(
+                    rules, one.key, one.slo_class, one.workload_class, one.tokens, one.ready, one.deadline
+                )
+            )
 
     def take(self, now: float) -> Waiting:
         """Remove and return the next. Raises ValueError when nobody waits."""

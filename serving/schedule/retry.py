@@ -51,6 +51,10 @@ class RetryBudget:
         self._slice_s = window_s / SLICES
         self._slices: deque[list[int]] = deque(maxlen=SLICES)  # of [slice's number, requests, retries]
 
+    def retune(self, share: float, least: int) -> None:
+        """Another budget from now on; what was counted counts on."""
+        self._share, self._least = share, least
+
     def arrived(self, now: float) -> None:
         """A request began."""
         self._at(now)[1] += 1
@@ -85,6 +89,12 @@ class Retries:
         self._config = config
         self._source = source
         self._budget = RetryBudget(config.budget_share, config.budget_least, config.window_s)
+
+    def retune(self, config: RetryConfig) -> None:
+        """Other bounds from now on. The window cannot change: what was counted was counted in it."""
+        assert config.window_s == self._config.window_s
+        self._config = config
+        self._budget.retune(config.budget_share, config.budget_least)
 
     def arrived(self, now: float) -> None:
         """A request makes its first attempt."""

@@ -25,15 +25,20 @@ class Seats:
     """Seats by key."""
 
     def __init__(self, rules: Rules) -> None:
+        self._seats: dict[str, Seat] = {}
+        self._slo: Counter[SloClass] = Counter()
+        self._workload: Counter[WorkloadClass] = Counter()
+        self.retune(rules)
+
+    def retune(self, rules: Rules) -> None:
+        """Other bounds from now on. Those who sit keep their seats, so until they leave there may be more than the bounds."""
         most = rules.max_waiting
         self._most = most
         self._slo_most = {
             slo: max(1, ceil(most * treatment.room_share)) for slo, treatment in rules.treatments.items()
         }
         self._workload_most = max(1, ceil(most * rules.workload_share))
-        self._seats: dict[str, Seat] = {}
-        self._slo: Counter[SloClass] = Counter()
-        self._workload: Counter[WorkloadClass] = Counter()
+        self._kept = len(self._seats), Counter(self._slo), Counter(self._workload)
 
     def __len__(self) -> int:
         return len(self._seats)
@@ -74,13 +79,14 @@ class Seats:
             self._workload[seat.workload_class] -= 1
 
     def check(self) -> None:
-        """Raise AssertionError unless counts and bounds hold."""
-        assert len(self._seats) <= self._most
+        """Raise AssertionError unless counts and bounds hold; above a bound only those who sat when it was set."""
+        kept, kept_slo, kept_workload = self._kept
+        assert len(self._seats) <= max(self._most, kept)
         assert +self._slo == Counter(seat.slo_class for seat in self._seats.values())
         assert +self._workload == Counter(seat.workload_class for seat in self._seats.values())
-        assert all(count <= self._slo_most[slo] for slo, count in self._slo.items())
+        assert all(count <= max(self._slo_most[slo], kept_slo[slo]) for slo, count in self._slo.items())
         assert all(
-            count <= self._workload_most
+            count <= max(self._workload_most, kept_workload[workload])
             for workload, count in self._workload.items()
             if workload is not WorkloadClass.UNCLASSIFIED
         )

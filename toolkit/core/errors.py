@@ -63,6 +63,7 @@ CODES: dict[str, Code] = _table(
     Code("too_many_images", 400, _BAD, False, "Send fewer images per request."),
     Code("queue_full", 429, _BUSY, True, "Wait for Retry-After seconds, then send again."),
     Code("queue_too_long", 429, _BUSY, True, "Wait for Retry-After seconds, then send again, or send with a larger x-ttft-budget-ms: the first token would have come too late."),
+    Code("shed", 429, _BUSY, True, "Wait for Retry-After seconds, then send again, or send as another x-slo-class: the operator refuses this class for now."),
     Code("ttft_budget_exceeded", 504, "timeout_error", True, "Send again later, or with a larger x-ttft-budget-ms; the message says which hop spent the time."),
     Code("engine_failed", 502, _SERVER, True, "Send again; if it persists, look at the engine's log in the run folder."),
     Code("engine_rejected", 400, _BAD, False, "Correct the request: the engine's own message is included."),
