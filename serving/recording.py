@@ -8,7 +8,9 @@ from serving.result import Result
 from toolkit.core.errors import ToolkitError
 from toolkit.core.sample import ImageRecord, ItlSummary, LostAttempt, Outcome, Sample, Timeline, WorkloadClass
 
-SHED_CODES = frozenset({"queue_full", "queue_too_long", "engine_busy", "engine_unavailable", "shutting_down"})
+SHED_CODES = frozenset(
+    {"shed", "queue_full", "queue_too_long", "engine_busy", "engine_unavailable", "shutting_down"}
+)
 
 
 @dataclass(slots=True)
