@@ -52,6 +52,10 @@ class ImageGrid(Protocol):
         """Image tokens of a source of this size in the prompt, without the start and end markers."""
         ...
 
+    def within(self, tokens: int) -> "ImageGrid | None":
+        """The same with about so many tokens an image at most; None where the model has no such sizes."""
+        ...
+
 
 def grid_for(model: ModelConfig, model_path: Path | None) -> ImageGrid:
     """The grid of the model in `model_path`, or of `model` alone where its files are elsewhere (None).

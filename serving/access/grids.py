@@ -4,7 +4,7 @@ Sizes are fixed points: the processor, given an image of `target_size`, keeps it
 nothing, and `tokens` is what the engine counts. Counts follow SGLang, not the model cards.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from serving.access.smart_resize import SideRatioError, smart_resize
 from toolkit.core.errors import InvalidRequest
@@ -46,6 +46,10 @@ class QwenGrid:
         wide, high = self._chosen(self.target_size(width, height))
         return (wide // self.factor) * (high // self.factor)
 
+    def within(self, tokens: int) -> "QwenGrid | None":
+        largest = min(self.max_pixels, tokens * self.factor**2)
+        return replace(self, max_pixels=largest) if largest >= max(self.min_pixels, self.factor**2) else None
+
     def _chosen(self, size: tuple[int, int]) -> tuple[int, int]:
         return smart_resize(*size, self.factor, self.min_pixels, self.max_pixels)
 
@@ -86,6 +90,9 @@ class LlavaGrid:
         self.target_size(width, height)
         return (self.side // self.patch) ** 2
 
+    def within(self, tokens: int) -> "LlavaGrid | None":
+        return self if (self.side // self.patch) ** 2 <= tokens else None
+
 
 @dataclass(frozen=True, slots=True)
 class InternVLGrid:
@@ -124,6 +131,10 @@ class InternVLGrid:
         tiles = columns * rows
         return self.tokens_per_tile * (tiles + 1 if tiles > 1 else tiles)
 
+    def within(self, tokens: int) -> "InternVLGrid | None":
+        # The engine cuts its tiles by the shape alone, however small the image.
+        return self if self.tokens_per_tile * (self.max_tiles + 1) <= tokens else None
+
 
 @dataclass(frozen=True, slots=True)
 class TextGrid:
@@ -138,3 +149,6 @@ class TextGrid:
 
     def tokens(self, width: int, height: int) -> int:
         return self.target_size(width, height)[0]
+
+    def within(self, tokens: int) -> "TextGrid | None":  # noqa: ARG002 (it has no images to make smaller)
+        return self

@@ -5,10 +5,12 @@ digest of the bytes (docs/decisions/0013-once-is-enough.md).
 """
 
 import asyncio
+import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from serving.access.asked import Url, first_places, is_data, named
 from serving.access.cache import Store
 from serving.access.fetch import INLINE_URI, PAGES_SHARE, Fetched, Fetcher
 from serving.access.grid import ImageGrid
@@ -19,7 +21,7 @@ from serving.access.shared.tier import SharedTier
 from serving.access.single_flight import Begin, SingleFlight
 from serving.access.workers import DecodePool, LateError, Made
 from serving.config import MB, AccessConfig
-from serving.lifted import Lifted, head_of, samples
+from serving.lifted import Lifted
 from toolkit.core import names
 from toolkit.core.clock import Clock
 from toolkit.core.errors import InvalidRequest, OutOfTime, ToolkitError
@@ -64,20 +66,12 @@ class _Source:
     held: Prepared | _Refusal | None = None
 
 
-class _Url:
-    """A URL of up to megabytes as a key: hashed by samples, since hashing all of it would hold up the loop longer
-    than the one comparison that an equal one costs."""
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """Into what an image is made: the grid, and the digest of all that decides it."""
 
-    __slots__ = ("_text",)
-
-    def __init__(self, text: str | Lifted) -> None:
-        self._text = text
-
-    def __hash__(self) -> int:
-        return hash(samples(self._text)) if isinstance(self._text, str) else hash(self._text)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Url) and self._text == other._text
+    grid: ImageGrid
+    recipe: bytes
 
 
 class Access:
@@ -96,16 +90,15 @@ class Access:
     ) -> None:
         """on_image gets every accepted image whose bytes are at hand and may outlast the request, each time it comes."""
         self._config = config
-        self._grid = grid
+        self._usual = _Shape(grid, recipe(config, grid))
         self._fetcher = fetcher
         self._pool = pool
         self._clock = clock
         self._meter = meter or Unmetered()
         self._shared = shared
         self._on_image = on_image
-        self._recipe = recipe(config, grid)
         self._held: Store[bytes, Prepared | _Refusal] = Store(int(config.cache_mb * MB * (1 - PAGES_SHARE)))
-        self._reading: SingleFlight[_Url, _Source] = SingleFlight()
+        self._reading: SingleFlight[tuple[bytes, Url], _Source] = SingleFlight()
         self._preparing: SingleFlight[bytes, Prepared] = SingleFlight()
 
     @property
@@ -123,10 +116,18 @@ class Access:
         """Whether the shared tier is in use; None where there is none."""
         return None if self._shared is None else self._shared.up
 
-    async def prepare(self, urls: Sequence[str | Lifted], deadline: float) -> PreparedImages:
+    @property
+    def grid(self) -> ImageGrid:
+        """The served model's own."""
+        return self._usual.grid
+
+    async def prepare(
+        self, urls: Sequence[str | Lifted], deadline: float, grid: ImageGrid | None = None
+    ) -> PreparedImages:
         """Every image, or the first error; then the others are given up. Equal URLs are prepared once.
 
         `deadline` is an instant of the clock's monotonic(); at it OutOfTime is raised with hop "fetch" or "prepare".
+        grid: a smaller one of the same model (fit.py), for pictures with fewer tokens; they stay in this gateway's memory.
         Raises InvalidRequest, TooLarge and Busy too; messages begin with "image 2 of 5: ".
         """
         if not urls:
@@ -137,14 +138,15 @@ class Access:
                 f"the request has {len(urls)} images; the limit is {self._config.max_images}.",
                 code="too_many_images",
             )
-        if self._grid.family == "text":
+        if self.grid.family == "text":
             raise InvalidRequest(f"the served model takes text only; the request has {len(urls)} images.")
-        first = _first_places(urls)
+        shape = self._usual if grid is None or grid == self.grid else self._smaller(grid)
+        first = first_places(urls)
         try:
             async with asyncio.TaskGroup() as group:
                 tasks = {
                     place: group.create_task(
-                        self._one(urls[place], f"image {place + 1} of {len(urls)}", deadline)
+                        self._one(urls[place], f"image {place + 1} of {len(urls)}", deadline, shape)
                     )
                     for place in sorted(set(first))
                 }
@@ -167,22 +169,29 @@ class Access:
             await self._shared.close()
         self._pool.close()
 
-    async def _one(self, url: str | Lifted, name: str, deadline: float) -> tuple[Prepared, float, bytes]:
+    def _smaller(self, grid: ImageGrid) -> _Shape:
+        return _Shape(grid, hashlib.sha256(self._usual.recipe + repr(grid).encode()).digest())
+
+    async def _one(
+        self, url: str | Lifted, name: str, deadline: float, shape: _Shape
+    ) -> tuple[Prepared, float, bytes]:
         while True:
             try:
-                return await self._attempt(url, name, deadline)
+                return await self._attempt(url, name, deadline, shape)
             except LateError as error:
                 if error.deadline >= deadline:
                     raise
                 # Somebody in more of a hurry, whose image it was first, gave it up.
 
-    async def _attempt(self, url: str | Lifted, name: str, deadline: float) -> tuple[Prepared, float, bytes]:
+    async def _attempt(
+        self, url: str | Lifted, name: str, deadline: float, shape: _Shape
+    ) -> tuple[Prepared, float, bytes]:
         hop = "fetch"
         try:
             async with asyncio.timeout(deadline - self._clock.monotonic()):
-                source = await self._read(url, deadline)
+                source = await self._read(url, deadline, shape)
                 digest = source.fetched.digest
-                picture = self._picture(source, deadline)
+                picture = self._picture(source, deadline, shape)
                 del source  # only the work itself holds the file while many wait for it
                 fetched_at = self._clock.monotonic()
                 hop = "prepare"
@@ -192,26 +201,26 @@ class Access:
         except LateError:
             raise
         except ToolkitError as error:
-            raise _named(error, name) from error
-        return _of_origin(prepared, "data" if _is_data(url) else "url"), fetched_at, digest
+            raise named(error, name) from error
+        return _of_origin(prepared, "data" if is_data(url) else "url"), fetched_at, digest
 
-    async def _read(self, url: str | Lifted, deadline: float) -> _Source:
-        data = _is_data(url)
+    async def _read(self, url: str | Lifted, deadline: float, shape: _Shape) -> _Source:
+        data = is_data(url)
         if data and len(url) <= INLINE_URI:
             return _Source(await self._fetcher.fetch(url, deadline))
-        key = _Url(url)
+        key = (shape.recipe, Url(url))
         shared = key in self._reading
-        source = await self._reading.join(key, lambda _: self._read_shared(url)).wait()
+        source = await self._reading.join(key, lambda _: self._read_shared(url, shape)).wait()
         if not data:
             self._meter.count(names.IMAGE_URLS, result="joined" if shared else source.fetched.read)
         return source
 
-    async def _read_shared(self, url: str | Lifted) -> _Source:
+    async def _read_shared(self, url: str | Lifted, shape: _Shape) -> _Source:
         """Bounded by the URL limit alone: each who waits has a deadline of its own."""
         found: list[Prepared | _Refusal] = []
 
         def held(digest: bytes) -> bool:
-            image = self._held.get(self._recipe + digest, self._clock.monotonic())
+            image = self._held.get(shape.recipe + digest, self._clock.monotonic())
             found[:] = [] if image is None else [image]
             return image is not None
 
@@ -219,44 +228,48 @@ class Access:
         # What was found then counts, even if it had to make room since.
         return _Source(fetched, found[0] if fetched.data is None else None)
 
-    def _picture(self, source: _Source, deadline: float) -> Awaitable[Prepared]:
+    def _picture(self, source: _Source, deadline: float, shape: _Shape) -> Awaitable[Prepared]:
         """The picture, held or to come. Not a coroutine: it must not keep the file while its caller waits."""
-        key = self._recipe + source.fetched.digest
+        key = shape.recipe + source.fetched.digest
         held = source.held or self._held.get(key, self._clock.monotonic())
         if held is not None:
             self._meter.count(names.IMAGE_CACHE, tier=TIER, result="hit")
             if isinstance(held, Prepared):
-                self._accepted(source.fetched, held)
+                self._accepted(source.fetched, held, shape)
             return _told(held)
         result = "wait" if key in self._preparing else "miss"
         self._meter.count(names.IMAGE_CACHE, tier=TIER, result=result)
         return self._preparing.join(
-            key, lambda begin: self._prepare_and_keep(key, source.fetched, deadline, begin)
+            key, lambda begin: self._prepare_and_keep(key, source.fetched, deadline, shape, begin)
         ).wait()
 
     async def _prepare_and_keep(
-        self, key: bytes, fetched: Fetched, deadline: float, begin: Begin
+        self, key: bytes, fetched: Fetched, deadline: float, shape: _Shape, begin: Begin
     ) -> Prepared:
         assert fetched.data is not None
-        shared = self._shared
+        shared = self._shared if shape is self._usual else None
         prepared = await shared.get(key, len(fetched.data)) if shared is not None else None
         if prepared is None:
-            prepared = await self._prepare_anew(key, fetched, deadline, begin)
+            prepared = await self._prepare_anew(key, fetched, deadline, shape, begin)
             if fetched.keep and shared is not None:
                 shared.put(key, prepared)
         if fetched.keep:
             self._held.put(key, prepared, len(prepared.data_uri))
-        self._accepted(fetched, prepared)
+        self._accepted(fetched, prepared, shape)
         return prepared
 
-    def _accepted(self, fetched: Fetched, prepared: Prepared) -> None:
-        if self._on_image is not None and fetched.keep and fetched.data is not None:
+    def _accepted(self, fetched: Fetched, prepared: Prepared, shape: _Shape) -> None:
+        if self._on_image is None or shape is not self._usual:
+            return
+        if fetched.keep and fetched.data is not None:
             self._on_image(fetched.digest, fetched.data, prepared.record.format)
 
-    async def _prepare_anew(self, key: bytes, fetched: Fetched, deadline: float, begin: Begin) -> Prepared:
+    async def _prepare_anew(
+        self, key: bytes, fetched: Fetched, deadline: float, shape: _Shape, begin: Begin
+    ) -> Prepared:
         assert fetched.data is not None
         try:
-            task = await self._pool.run_on(len(fetched.data), examine, fetched.data, self._config, self._grid)
+            task = await self._pool.run_on(len(fetched.data), examine, fetched.data, self._config, shape.grid)
             made = await self._pool.make(fetched.data, task, deadline, begin)
         except InvalidRequest as error:  # about the bytes and the limits in the recipe, nothing else
             if fetched.keep:
@@ -275,10 +288,6 @@ class Access:
         self._meter.observe(names.IMAGE_CPU, made.encode_s, step="encode", format=record.format)
 
 
-def _is_data(url: str | Lifted) -> bool:
-    return head_of(url, 5).lower() == "data:"
-
-
 def _of_origin(prepared: Prepared, origin: Literal["data", "url"]) -> Prepared:
     """The same picture with this request's origin: the first who asked may have sent it the other way."""
     if prepared.record.origin == origin:
@@ -291,19 +300,3 @@ async def _told(held: Prepared | _Refusal) -> Prepared:
     if isinstance(held, _Refusal):
         raise held.kind(held.message, code=held.code)
     return held
-
-
-def _first_places(urls: Sequence[str | Lifted]) -> list[int]:
-    """For each URL the place of its first equal. Compared, not hashed: hashing megabytes would hold up the loop."""
-    return [next(place for place, other in enumerate(urls) if other == url) for url in urls]
-
-
-def _named(error: ToolkitError, name: str) -> ToolkitError:
-    """The same error, saying which image."""
-    return type(error)(
-        f"{name}: {error.message}",
-        code=error.code.code,
-        param=error.param,
-        retry_after_s=error.retry_after_s,
-        hop=error.hop,
-    )
