@@ -109,11 +109,13 @@ class Transfer:
 
 @dataclass(frozen=True, slots=True)
 class Service:
-    """The service that runs/latest names. state: what its launcher and its gateway say."""
+    """The service that runs/latest names. state: what its launcher and its gateway say. waiting: for which processes, while
+    it starts."""
 
     folder: str
     url: str
-    state: Literal["ready", "not ready", "silent", "ended"]
+    state: Literal["ready", "starting", "not ready", "silent", "ended"]
+    waiting: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ def _every(facts: Facts) -> Iterator[Finding]:
     if facts.cpu:
         yield from _cpu(facts.cpu)
     if facts.memory:
-        yield from _memory(facts.memory)
+        yield from _memory(facts.memory, served(facts))
     yield Finding("GPUs", "ok", "; ".join(facts.gpus) or "none: the CPU engine serves a tiny model")
     if facts.disk:
         yield _disk(facts.disk.path, facts.disk.free)
@@ -107,10 +107,19 @@ def _cpu(cpu: Cpu) -> Iterator[Finding]:
         yield Finding("governor", "ok", cpu.governor)
 
 
-def _memory(memory: Memory) -> Iterator[Finding]:
+def served(facts: Facts) -> bool:
+    """Whether a service runs or starts here: what it takes is in use already."""
+    return facts.service is not None and facts.service.state != "ended"
+
+
+def _memory(memory: Memory, served: bool) -> Iterator[Finding]:
     limit = "" if memory.limit is None else f", limit of the cgroup {_gb(memory.limit)}"
     text = f"{_gb(memory.room)} to be had of {_gb(memory.total)}{limit}"
-    if memory.room < MEMORY_NEEDED:
+    if served and memory.room < MEMORY_NEEDED:
+        yield Finding(
+            "memory", "warning", f"{text}, beside the running service", "leave it some for its load, or stop it"
+        )
+    elif memory.room < MEMORY_NEEDED:
         yield Finding("memory", "problem", text, f"free {_gb(MEMORY_NEEDED)} for a pair on the CPU engine")
     elif memory.room < MEMORY_WANTED:
         yield Finding("memory", "warning", text, f"{_gb(MEMORY_WANTED)} leave room for a pair and its load")
@@ -149,8 +158,7 @@ def _port(port: Port, facts: Facts) -> Finding:
     topic = f"port {port.number}"
     if not port.holder:
         return Finding(topic, "ok", f"free ({port.purpose})")
-    running = facts.service is not None and facts.service.state != "ended"
-    if running and facts.service is not None and facts.service.url.endswith(f":{port.number}"):
+    if served(facts) and facts.service is not None and facts.service.url.endswith(f":{port.number}"):
         return Finding(topic, "ok", f"the running service ({port.holder})")
     return Finding(
         topic, "warning", f"held by {port.holder} ({port.purpose})", "stop that, or choose another port"
@@ -236,6 +244,9 @@ def _service(facts: Facts) -> Finding:
     where = f"{service.url} ({service.folder})"
     if service.state == "ready":
         return Finding("service", "ok", f"ready at {where}")
+    if service.state == "starting":
+        waits = f", waiting for {', '.join(service.waiting)}" if service.waiting else ""
+        return Finding("service", "warning", f"still starting at {where}{waits}", "wait, and ask again")
     if service.state == "not ready":
         return Finding("service", "warning", f"runs, not ready, at {where}", "wait, or read its logs")
     return Finding(

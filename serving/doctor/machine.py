@@ -19,7 +19,7 @@ from importlib.metadata import distributions, version
 from pathlib import Path
 from typing import TypeVar
 
-from serving import service
+from serving import service, supervisor
 from serving.doctor import ports
 from serving.doctor.facts import (
     Clock,
@@ -236,10 +236,13 @@ def running(runs: Path) -> Service | None:
         opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
         with opener.open(f"{told.gateway_url}/readyz", timeout=ASK_S):
             return Service(str(folder), told.gateway_url, "ready")
-    except urllib.error.HTTPError:
-        return Service(str(folder), told.gateway_url, "not ready")
-    except (OSError, ValueError):
-        return Service(str(folder), told.gateway_url, "silent")
+    except (OSError, ValueError) as fault:  # an answer other than 200 is one too
+        rows = supervisor.processes(folder)
+        if any(row.get("state") == "starting" and row.get("starts") == 1 for row in rows) or not rows:
+            waiting = tuple(str(row["name"]) for row in rows if row.get("state") != "ready")
+            return Service(str(folder), told.gateway_url, "starting", waiting)
+        spoke = isinstance(fault, urllib.error.HTTPError)
+        return Service(str(folder), told.gateway_url, "not ready" if spoke else "silent")
 
 
 def settings(env: Mapping[str, str]) -> dict[str, str]:

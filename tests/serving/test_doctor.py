@@ -1,11 +1,16 @@
 """What doctor sees of a machine, and what it makes of it."""
 
+import json
 import socket
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from serving import service
+from serving.config import ServeConfig
 from serving.doctor import machine, ports
 from serving.doctor.facts import (
     Clock,
@@ -97,6 +102,8 @@ def test_a_machine_that_is_well_has_no_advice():
         ({"rdma": ("mlx5_0",), "environment": {"MC_FORCE_TCP": "1"}}, "RDMA", "warning", "unset"),
         ({"service": replace(SERVICE, state="not ready")}, "service", "warning", "logs"),
         ({"service": replace(SERVICE, state="silent")}, "service", "problem", "logs"),
+        ({"service": replace(SERVICE, state="starting", waiting=("decode-0",))}, "service", "warning", "wait"),
+        ({"service": SERVICE, "memory": replace(MEMORY, available=10**9)}, "memory", "warning", "its load"),
         ({"environment": {"SGLANG_TEST_DISAGG_FAILURE_PROB": "0.3"}}, "environment", "warning", "unset"),
         ({"environment": {"PYTHONPATH": "/x"}}, "environment", "warning", "unset PYTHONPATH"),
     ],
@@ -130,6 +137,40 @@ def test_what_is_as_it_may_be_is_ok(change, topic, text):
 
     assert finding.level == "ok"
     assert text in finding.text
+
+
+@pytest.mark.parametrize(
+    ("rows", "state", "waiting"),
+    [
+        ([], "starting", ()),
+        ([("prefill-0", "ready", 1), ("gateway", "starting", 1)], "starting", ("gateway",)),
+        ([("prefill-0", "starting", 2), ("gateway", "ready", 1)], "silent", ()),
+        ([("prefill-0", "ready", 1), ("gateway", "ready", 1)], "silent", ()),
+    ],
+)
+def test_a_service_whose_first_start_goes_on_is_starting_not_broken(tmp_path, rows, state, waiting):
+    """Its launcher lives, its gateway does not answer yet."""
+    folder = tmp_path / "latest"
+    folder.mkdir()
+    named = [{"name": name, "state": now, "starts": starts} for name, now, starts in rows]
+    (folder / "processes.json").write_text(json.dumps(named))
+    stays = [sys.executable, "-Sc", "input('up')", "serve"]
+    with subprocess.Popen(stays, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as launcher:
+        assert launcher.stdout is not None
+        assert launcher.stdout.read(2) == b"up"
+        service.Service(
+            config=ServeConfig(),
+            engines=(),
+            gateway_url="http://127.0.0.1:1",
+            model_name="m",
+            started_at=1.0,
+            launcher_pid=launcher.pid,
+        ).write(folder)
+        found = machine.running(tmp_path)
+        launcher.communicate(b"\n")
+
+    assert found is not None
+    assert (found.state, found.waiting) == (state, waiting)
 
 
 def test_what_cannot_be_told_makes_no_line_and_no_failure():
