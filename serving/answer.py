@@ -8,10 +8,12 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from serving.chat import EngineBody
+from serving.attempt import LegLost, Limits, Lost, Pair, Progress
 from serving.choices import merge_progress, stream_all, whole_all
-from serving.dispatch import Dispatcher, Forward, LegLost, Limits, Lost, Pair, Progress
+from serving.dispatch import Dispatcher
+from serving.engine_body import EngineBody
 from serving.guarded import GivenUp, given_up
+from serving.legs import Forward
 from serving.pairs import Moves, PairBook
 from serving.schedule.retry import Cause, Refusal, Retries
 from serving.stream import TransferFailed

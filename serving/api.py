@@ -5,7 +5,8 @@ from collections.abc import Awaitable, Callable
 
 from serving.exchange import Exchange
 from serving.keys import Keys
-from serving.lifecycle import Lifecycle, tell
+from serving.lifecycle import Lifecycle
+from serving.reply import tell
 from serving.status import Status
 from toolkit.core.errors import InvalidRequest, NotFound, ToolkitError
 

@@ -6,20 +6,16 @@ the PD rendezvous (rid, bootstrap_*), which a client may not set.
 """
 
 import gc
-import random
 import reprlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
 from serving.lifted import Lifted, Light, lighten
-from toolkit.core.errors import InvalidRequest, OutOfTime, TooLarge
-from toolkit.core.sample import SloClass
+from toolkit.core.errors import InvalidRequest, TooLarge
 
-MAX_BUDGET_S = 3600.0
-MAX_BUDGET_DIGITS = 10
 MAX_CHOICES = 16
 MAX_VALUES = 400_000
 """Brackets, commas and colons of a body, in texts too: each may be a value that takes 100 bytes and 100 ns to make."""
@@ -89,14 +85,6 @@ class ChatRequest:
     images: tuple[ImageSlot, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Promise:
-    """The SLO class of a request and its total TTFT budget, seconds from arrival."""
-
-    slo_class: SloClass
-    budget_s: float
-
-
 def parse(
     body: bytes | bytearray | Light,
     vocabulary: int | None = None,
@@ -129,7 +117,7 @@ def parse(
     text_bytes, images = _read_messages(document.get("messages"), lifted)
     for tool in ("tools", "functions", "response_format"):
         if document.get(tool):
-            text_bytes += len(_dump(document[tool]))
+            text_bytes += len(dump(document[tool]))
     return ChatRequest(
         document=document,
         model=_optional(document, "model", str, ""),
@@ -140,119 +128,6 @@ def parse(
         text_bytes=text_bytes,
         images=images,
     )
-
-
-def promise(
-    slo_header: str | None, budget_header: str | None, default: SloClass, budgets_s: Mapping[SloClass, float]
-) -> Promise:
-    """The class from `x-slo-class` and the budget from `x-ttft-budget-ms`, else the defaults. Raises InvalidRequest."""
-    try:
-        slo_class = SloClass(slo_header.strip().lower()) if slo_header else default
-    except ValueError as error:
-        known = ", ".join(SloClass)
-        raise InvalidRequest(
-            f"x-slo-class: {slo_header!r} is not one of {known}.", param="x-slo-class"
-        ) from error
-    if budget_header is None:
-        return Promise(slo_class, budgets_s[slo_class])
-    text = budget_header.strip()
-    if (
-        not (text.isascii() and text.isdigit() and len(text) <= MAX_BUDGET_DIGITS)
-        or not 0 < int(text) <= MAX_BUDGET_S * 1000
-    ):
-        raise InvalidRequest(
-            f"x-ttft-budget-ms: {budget_header!r} is not a whole number of milliseconds from 1 to {MAX_BUDGET_S * 1000:.0f}.",
-            param="x-ttft-budget-ms",
-        )
-    return Promise(slo_class, int(text) / 1000)
-
-
-def out_of_time(hop: str, budget_s: float) -> OutOfTime:
-    """The 504 that names the hop in which the budget ended."""
-    return OutOfTime(
-        f"The TTFT budget of {budget_s * 1000:.0f} ms ended in the hop {hop!r} before the first token.",
-        hop=hop,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class EngineBody:
-    """The body for every leg, but for the fields that differ per leg: JSON without its closing brace.
-
-    seed: the client's, when it asked for several choices; choice i gets seed + i, else all would be alike.
-    """
-
-    open_json: bytes
-    seed: int | None = None
-
-    def for_leg(
-        self, choice: int, *, rid: str, bootstrap_host: str, bootstrap_port: int, bootstrap_room: int
-    ) -> tuple[bytes, bytes]:
-        """The pieces of one leg's body; the big first one is shared, not copied."""
-        own: dict[str, str | int] = {
-            "rid": rid,
-            "bootstrap_host": bootstrap_host,
-            "bootstrap_port": bootstrap_port,
-            "bootstrap_room": bootstrap_room,
-        }
-        if self.seed is not None:
-            own["seed"] = self.seed + choice
-        return self.open_json, b"," + orjson.dumps(own)[1:]
-
-
-def compose(request: ChatRequest, prepared: Sequence[str], max_tokens: int, model: str) -> EngineBody:
-    """The client's document with prepared images (data URIs, in slot order), max_tokens and the engine's model name.
-
-    It asks for one choice: SGLang 0.5.23 reuses one bootstrap room and makes up rids for n > 1 (tokenizer_manager.py:2113),
-    so a decode engine waits for ever. Several choices are several attempts (serving/choices.py).
-    """
-    assert len(prepared) == len(request.images)
-    document = dict(request.document)
-    document["model"] = model
-    if request.max_tokens is None:
-        document.pop("max_completion_tokens", None)  # an explicit null would win over max_tokens
-        document["max_tokens"] = max_tokens
-    seed = None
-    if request.choices > 1:
-        document["n"] = 1
-        seed = document.pop("seed", None)
-    if request.images:
-        document["messages"] = with_urls(request, prepared)
-    dumped = _dump(document)
-    assert dumped.endswith(b"}")
-    return EngineBody(dumped[:-1], seed)
-
-
-def with_urls(request: ChatRequest, urls: Sequence[str]) -> list[Any]:
-    """The messages with these URLs for the client's, in slot order; what is not an image is shared with the client's document."""
-    messages = list(request.document["messages"])
-    for slot, url in zip(request.images, urls, strict=True):
-        message = dict(messages[slot.message])
-        parts = list(message["content"])
-        image_url = {
-            key: value for key, value in parts[slot.part]["image_url"].items() if key != "content_hash"
-        }
-        parts[slot.part] = {**parts[slot.part], "image_url": {**image_url, "url": url}}
-        message["content"] = parts
-        messages[slot.message] = message
-    return messages
-
-
-class Rendezvous:
-    """Fresh ids for the two legs of an attempt; the random source is passed in.
-
-    rid: fixed length, since SGLang aborts by prefix (scheduler.py:5675) and a live duplicate is a 400. Room: non-zero and
-    63-bit, since it travels as a signed integer and zero means absent (decode.py:2634).
-    """
-
-    def __init__(self, source: random.Random) -> None:
-        self._source = source
-
-    def rid(self) -> str:
-        return f"chatcmpl-{self._source.getrandbits(128):032x}"  # the decode leg's rid is the answer's id
-
-    def room(self) -> int:
-        return self._source.randrange(1, 1 << 63)
 
 
 def _optional(document: Mapping[str, Any], name: str, kind: type, default: Any) -> Any:
@@ -285,7 +160,7 @@ def _token_ids(ids: object, vocabulary: int) -> None:
         )
 
 
-def _dump(value: object) -> bytes:
+def dump(value: object) -> bytes:
     """JSON text. Raises InvalidRequest for what is nested deeper than it can be written again."""
     try:
         return orjson.dumps(value)
@@ -367,7 +242,7 @@ def _read_messages(messages: object, lifted: Mapping[str, Lifted]) -> tuple[int,
                 f"{where}.content must be a string or a list of parts.", param=f"{where}.content"
             )
         if message.get("tool_calls"):
-            text_bytes += len(_dump(message["tool_calls"]))
+            text_bytes += len(dump(message["tool_calls"]))
     return text_bytes, tuple(images)
 
 

@@ -1,6 +1,6 @@
 """Several choices (n > 1) of one request as several attempts, merged into one answer.
 
-Each attempt asks for one choice over its own pair, rids and room (why: serving/chat.py `compose`). Choice i is told from
+Each attempt asks for one choice over its own pair, rids and room (why: serving/engine_body.py `compose`). Choice i is told from
 the others by its index; ids are made one; usage counts the prompt once and every completion.
 """
 
@@ -10,8 +10,9 @@ from typing import Any
 
 import orjson
 
-from serving.dispatch import Forward, Progress
+from serving.attempt import Progress
 from serving.guarded import first_leaf
+from serving.legs import Forward
 from toolkit.core.http.sse import EventSplitter
 
 StreamOne = Callable[[int, Forward], Awaitable[None]]

@@ -10,111 +10,25 @@ at once, because SGLang itself notices a closed connection only every 4 s and ke
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import suppress
-from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
-import orjson
-
-from serving.chat import EngineBody, Rendezvous
+from serving.abort import EARLY_S, Aborter
+from serving.attempt import LegLost, Limits, Pair, Progress
+from serving.engine_body import EngineBody, Rendezvous
 from serving.guarded import first_leaf, leaves
+from serving.legs import Forward, Legs, OnPrefilled, Posting
 from serving.service import EngineEndpoint
-from serving.stream import Kind, StreamReader, read_whole, refusal
 from toolkit.core.clock import Clock
-from toolkit.core.errors import ClientGone, EngineFailed, OutOfTime, ToolkitError
-from toolkit.core.http.client import HttpClient, Response
-from toolkit.core.http.errors import TransportError
-from toolkit.core.http.sse import EventSplitter
+from toolkit.core.errors import ToolkitError
+from toolkit.core.http.client import HttpClient
 
 T = TypeVar("T")
-Forward = Callable[[bytes], Awaitable[None]]
-Posting = Coroutine[Any, Any, Response]
-OnPrefilled = Callable[[], None]
 DecodeLeg = Callable[[Posting, asyncio.Task[None]], Awaitable[T]]
-MAX_ERROR_BYTES = 64_000
-JSON_HEADERS = (("content-type", "application/json"),)
-ABORT_TIMEOUT_S = 2.0
-
-EARLY_S = 2.0
-ABORT_AGAIN_S = 1.5
-"""An abort may overtake its own request: SGLang ignores a rid that it has not registered yet, and then holds the half-made
-pair for its own 60 s. An attempt that ended within EARLY_S is therefore aborted once more."""
-
-
-class LegLost(EngineFailed):
-    """The connection to an engine broke; `engine` should be looked at before it gets more work."""
-
-    def __init__(self, message: str, engine: str) -> None:
-        super().__init__(message)
-        self.engine = engine
-
-
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """A prefill and a decode engine that serve a request together."""
-
-    prefill: EngineEndpoint
-    decode: EngineEndpoint
-
-    @property
-    def name(self) -> str:
-        return f"{self.prefill.name}+{self.decode.name}"
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """deadline: monotonic instant by which the first token must be out. stall_s: longest silence of an open stream.
-    whole_s: longest non-streamed answer after its prefill."""
-
-    deadline: float
-    stall_s: float
-    whole_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """An attempt that failed before its first token. then: "retried", or why it was not. Instants on the monotonic clock."""
-
-    pair: Pair
-    cause: str
-    message: str
-    then: str
-    dispatched_at: float | None
-    ended_at: float
-    choice: int
-
-
-@dataclass(slots=True)
-class Progress:
-    """What is known of the current attempt; instants on the monotonic clock. Filled in as it goes. `attempts` and `lost` are
-    of all attempts."""
-
-    dispatched_at: float | None = None
-    prefill_done_at: float | None = None
-    first_token_at: float | None = None
-    last_token_at: float | None = None
-    gaps_s: list[float] = field(default_factory=list)
-    usage: dict[str, Any] = field(default_factory=dict)
-    finish_reason: str | None = None
-    token_events: int = 0
-    rids: tuple[str, ...] = ()  # prefill's, decode's
-    room: int | None = None
-    choice: int = 0
-    pair: Pair | None = None
-    attempts: int = 0
-    lost: list[Lost] = field(default_factory=list)
-
-    def again(self, pair: Pair) -> None:
-        """A new attempt begins; nothing of the one before was seen by anybody."""
-        self.pair = pair
-        self.attempts += 1
-        self.dispatched_at = self.prefill_done_at = self.first_token_at = self.last_token_at = None
-        self.gaps_s, self.usage, self.finish_reason, self.token_events = [], {}, None, 0
 
 
 class Dispatcher:
-    """Makes attempts; owns the abort requests that outlive them."""
+    """Makes attempts; owns what sends their aborts."""
 
     def __init__(
         self,
@@ -123,12 +37,10 @@ class Dispatcher:
         rendezvous: Rendezvous,
         on_abort: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self._client = client
+        self._legs = Legs(client, clock)
         self._clock = clock
         self._rendezvous = rendezvous
-        self._on_abort = on_abort
-        self._aborts: set[asyncio.Task[None]] = set()
-        self._draining = asyncio.Event()
+        self._aborter = Aborter(client, on_abort)
 
     async def stream(
         self,
@@ -149,7 +61,7 @@ class Dispatcher:
             body,
             progress,
             on_prefilled,
-            lambda post, _: self._decode_stream(post, pair, limits, progress, forward),
+            lambda post, _: self._legs.decode_stream(post, pair, limits, progress, forward),
         )
 
     async def whole(
@@ -166,18 +78,16 @@ class Dispatcher:
             body,
             progress,
             on_prefilled,
-            lambda post, prefill: self._decode_whole(post, prefill, pair, limits, progress),
+            lambda post, prefill: self._legs.decode_whole(post, prefill, pair, limits, progress),
         )
 
     async def drain(self) -> None:
         """Wait for abort requests under way; second ones are sent now. The dispatcher makes no attempt after this."""
-        self._draining.set()
-        while self._aborts:
-            await asyncio.wait(self._aborts)
+        await self._aborter.drain()
 
     @property
     def open_aborts(self) -> int:
-        return len(self._aborts)
+        return len(self._aborter)
 
     async def _attempt(
         self,
@@ -200,13 +110,13 @@ class Dispatcher:
                 bootstrap_port=pair.prefill.bootstrap_port,
                 bootstrap_room=room,
             )
-            return self._post(engine, pieces)
+            return self._legs.post(engine, pieces)
 
         whole = False
         try:
             async with asyncio.TaskGroup() as group:
                 prefill = group.create_task(
-                    self._prefill_leg(
+                    self._legs.prefill(
                         post(pair.prefill, prefill_rid), pair.prefill.name, progress, on_prefilled
                     )
                 )
@@ -219,182 +129,8 @@ class Dispatcher:
         finally:
             if not whole:
                 early = self._clock.monotonic() - progress.dispatched_at < EARLY_S
-                self._abort(pair.prefill, prefill_rid, again=early)
-                self._abort(pair.decode, decode_rid, again=early)
-
-    async def _prefill_leg(
-        self, posting: Posting, name: str, progress: Progress, on_prefilled: OnPrefilled
-    ) -> None:
-        response = await posting
-        try:
-            if response.status != 200:
-                raise await _refused(response, name)
-            streamed = (response.header("content-type") or "").startswith("text/event-stream")
-            if streamed:
-                reader, splitter = StreamReader(name), EventSplitter()
-                async for chunk, _ in response.chunks():
-                    for event in splitter.feed(chunk):
-                        reader.read(event.data)
-                reader.end()
-            else:
-                read_whole(name, await response.read())
-            on_prefilled()
-            if progress.prefill_done_at is None:
-                progress.prefill_done_at = self._clock.monotonic()
-        except TransportError as error:
-            raise LegLost(f"The connection to {name} broke: {error}.", name) from error
-        finally:
-            response.close()
-
-    async def _decode_stream(
-        self, posting: Posting, pair: Pair, limits: Limits, progress: Progress, forward: Forward
-    ) -> None:
-        name = pair.decode.name
-        loop = asyncio.get_running_loop()
-        reader, splitter = StreamReader(name), EventSplitter()
-        held: list[bytes] = []
-        sending = False
-        response: Response | None = None
-        try:
-            async with asyncio.timeout(self._left(limits.deadline)) as timer:
-                response = await posting
-                if response.status != 200:
-                    raise await _refused(response, name)
-                async for chunk, at in response.chunks():
-                    for event in splitter.feed(chunk):
-                        kind = reader.read(event.data)
-                        held.append(event.raw)
-                        if kind is Kind.TOKEN:
-                            self._token(progress, at)
-                    if not held or not (reader.token_events or reader.complete):
-                        continue
-                    if progress.first_token_at is None:
-                        progress.first_token_at = at  # an answer may be empty: its end is its first sign
-                        if progress.prefill_done_at is None:
-                            progress.prefill_done_at = at  # whose own answer has not said so yet
-                    if reader.done:
-                        break  # the last piece goes out only once the stream has proven whole
-                    sending = True
-                    timer.reschedule(loop.time() + limits.stall_s)
-                    await forward(b"".join(held))
-                    held.clear()
-                    sending = False
-                    timer.reschedule(loop.time() + limits.stall_s)
-                reader.end()
-                sending = True
-                timer.reschedule(loop.time() + limits.stall_s)
-                await forward(b"".join(held))
-        except TimeoutError:
-            raise self._late(progress, limits, pair, sending) from None
-        except TransportError as error:
-            raise LegLost(f"The connection to {name} broke: {error}.", name) from error
-        finally:
-            progress.usage = dict(reader.usage or {})
-            progress.token_events = reader.token_events
-            progress.finish_reason = reader.finish_reason
-            if response is not None:
-                response.close()
-
-    async def _decode_whole(
-        self,
-        posting: Posting,
-        prefill: asyncio.Task[None],
-        pair: Pair,
-        limits: Limits,
-        progress: Progress,
-    ) -> bytes:
-        name = pair.decode.name
-        loop = asyncio.get_running_loop()
-        response: Response | None = None
-
-        def first_token_out(_: asyncio.Task[None]) -> None:
-            if progress.prefill_done_at is not None:
-                progress.first_token_at = progress.prefill_done_at
-                with suppress(
-                    RuntimeError
-                ):  # the answer came in the same turn of the loop: the timer is over
-                    timer.reschedule(loop.time() + limits.whole_s)
-
-        try:
-            async with asyncio.timeout(self._left(limits.deadline)) as timer:
-                prefill.add_done_callback(first_token_out)
-                try:
-                    response = await posting
-                    if response.status != 200:
-                        raise await _refused(response, name)
-                    body = await response.read()
-                finally:
-                    prefill.remove_done_callback(first_token_out)
-            if progress.first_token_at is None:
-                progress.first_token_at = self._clock.monotonic()
-            document = read_whole(name, body)
-            progress.finish_reason = document["choices"][0]["finish_reason"]
-            progress.usage = dict(document.get("usage") or {})
-            return body
-        except TimeoutError:
-            raise self._late(progress, limits, pair, sending=False) from None
-        except TransportError as error:
-            raise LegLost(f"The connection to {name} broke: {error}.", name) from error
-        finally:
-            if response is not None:
-                response.close()
-
-    def _token(self, progress: Progress, at: float) -> None:
-        if progress.last_token_at is not None:
-            progress.gaps_s.append(at - progress.last_token_at)
-        progress.last_token_at = at
-
-    def _late(self, progress: Progress, limits: Limits, pair: Pair, sending: bool) -> ToolkitError:
-        if sending:
-            return ClientGone(f"The client took nothing for {limits.stall_s:.0f} s.")
-        if progress.first_token_at is not None:
-            return EngineFailed(f"{pair.decode.name} fell silent in mid-answer.", hop="decode")
-        hop = "prefill" if progress.prefill_done_at is None else "first_token"
-        return OutOfTime(
-            f"The TTFT budget ended in the hop {hop!r} ({pair.name}) before the first token.", hop=hop
-        )
-
-    def _left(self, deadline: float) -> float:
-        return max(0.0, deadline - self._clock.monotonic())
-
-    async def _post(self, engine: EngineEndpoint, pieces: tuple[bytes, ...]) -> Response:
-        try:
-            return await self._client.send("POST", f"{engine.url}/v1/chat/completions", JSON_HEADERS, pieces)
-        except TransportError as error:
-            raise LegLost(f"{engine.name} cannot be reached: {error}.", engine.name) from error
-
-    def _abort(self, engine: EngineEndpoint, rid: str, again: bool) -> None:
-        self._on_abort(engine.name)
-        task = asyncio.get_running_loop().create_task(self._keep_aborting(engine, rid, again))
-        self._aborts.add(task)
-        task.add_done_callback(self._aborts.discard)
-
-    async def _keep_aborting(self, engine: EngineEndpoint, rid: str, again: bool) -> None:
-        await self._send_abort(engine, rid)
-        if again:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(ABORT_AGAIN_S):
-                    await self._draining.wait()
-            await self._send_abort(engine, rid)
-
-    async def _send_abort(self, engine: EngineEndpoint, rid: str) -> None:
-        with suppress(TransportError, TimeoutError):  # a dead engine has nothing left to abort
-            async with asyncio.timeout(ABORT_TIMEOUT_S):
-                body = orjson.dumps({"rid": rid, "abort_all": False})
-                response = await self._client.send("POST", f"{engine.url}/abort_request", JSON_HEADERS, body)
-                try:
-                    await response.read(MAX_ERROR_BYTES)
-                finally:
-                    response.close()
-
-
-async def _refused(response: Response, name: str) -> ToolkitError:
-    body = await response.read(MAX_ERROR_BYTES)
-    try:
-        document: object = orjson.loads(body)
-    except orjson.JSONDecodeError:
-        document = body.decode("utf-8", "replace")
-    return refusal(name, response.status, document)
+                self._aborter.abort(pair.prefill, prefill_rid, again=early)
+                self._aborter.abort(pair.decode, decode_rid, again=early)
 
 
 def _first(failures: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -27,8 +27,8 @@ from serving.access.workers import DecodePool
 from serving.answer import Answerer
 from serving.api import Api
 from serving.asgi import asgi_app
-from serving.chat import Rendezvous
 from serving.dispatch import Dispatcher
+from serving.engine_body import Rendezvous
 from serving.health import Prober
 from serving.keys import Keys
 from serving.lifecycle import Lifecycle, Parts

@@ -9,10 +9,11 @@ import orjson
 import pybase64
 from PIL import Image
 
-from serving import chat
 from serving.access.encode import encode
+from serving.attempt import Limits, Pair, Progress
 from serving.config import Handover
-from serving.dispatch import Dispatcher, Limits, Pair, Progress
+from serving.dispatch import Dispatcher
+from serving.engine_body import EngineBody
 from serving.pairs import PairBook
 from serving.service import EngineEndpoint
 from serving.stream import TransferFailed
@@ -184,7 +185,7 @@ class Prober:
             return None
 
 
-def probe_body(model: str, handover: Handover | None) -> chat.EngineBody:
+def probe_body(model: str, handover: Handover | None) -> EngineBody:
     """One token for a 56x56 grey picture, handed over as any is; None: for a word, where the model takes no images."""
     content: list[dict[str, object]] = [{"type": "text", "text": "ok"}]
     if handover is not None:
@@ -197,4 +198,4 @@ def probe_body(model: str, handover: Handover | None) -> chat.EngineBody:
         "max_tokens": 1,
         "stream": False,
     }
-    return chat.EngineBody(orjson.dumps(document)[:-1])
+    return EngineBody(orjson.dumps(document)[:-1])

@@ -4,43 +4,32 @@ import asyncio
 import contextlib
 import logging
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-
-import orjson
 
 from serving import chat
 from serving.access.classify import classify
 from serving.access.prepare import Access, PreparedImages
 from serving.access.room import Held, Room
 from serving.answer import Answerer
-from serving.config import BODY_COPIES, ServeConfig
-from serving.dispatch import Limits
+from serving.attempt import Limits
+from serving.config import ServeConfig
+from serving.engine_body import EngineBody, compose
 from serving.exchange import Exchange
 from serving.guarded import guarded
+from serving.intake import FREE_BODY_BYTES, Intake
 from serving.keys import Keys
-from serving.lifted import lighten
+from serving.promise import Promise, out_of_time, promise
 from serving.recording import Recording
+from serving.reply import Forwarder, hang_up, patience, send_whole, tell
 from serving.result import Result
 from serving.schedule.admit import Admission, Moves
 from serving.tokenizer.counting import TextCounter
 from toolkit.core.clock import Clock
-from toolkit.core.errors import (
-    Busy,
-    ClientGone,
-    EngineUnavailable,
-    InvalidRequest,
-    NotFound,
-    OutOfTime,
-    TooLarge,
-    ToolkitError,
-)
-from toolkit.core.sample import Sample, SloClass, WorkloadClass
+from toolkit.core.errors import Busy, ClientGone, EngineUnavailable, NotFound, OutOfTime, ToolkitError
+from toolkit.core.sample import Sample, SloClass
 
 log = logging.getLogger("toolkit.gateway")
-
-FREE_BODY_BYTES = 256_000
-"""A body up to this size is read whatever else is in memory: text never waits behind images. The seats bound it."""
 
 SLOWEST_TOKENS_PER_S = 2.0
 """A non-streamed answer that comes slower than this after its prefill is taken for stuck."""
@@ -72,6 +61,7 @@ class Lifecycle:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self._intake = Intake(parts.config.gateway, parts.vocabulary, parts.clock)
         self._entering: dict[str, asyncio.Future[Busy | None]] = {}
         self._tasks: set[asyncio.Task[object]] = set()
         self.stopping = False
@@ -101,7 +91,7 @@ class Lifecycle:
             f"req-{uuid.uuid4().hex}",
             now,
             parts.clock.wall(),
-            chat.Promise(default, parts.config.budget_s(default)),
+            Promise(default, parts.config.budget_s(default)),
         )
         task = asyncio.current_task()
         assert task is not None
@@ -138,7 +128,7 @@ class Lifecycle:
         head = exchange.head
         recording.tenant = parts.keys.name_of(head.header("authorization"))
         budgets: Mapping[SloClass, float] = {slo: parts.config.budget_s(slo) for slo in SloClass}
-        recording.promise = chat.promise(
+        recording.promise = promise(
             head.header("x-slo-class"),
             head.header("x-ttft-budget-ms"),
             parts.config.default_slo_class,
@@ -169,59 +159,15 @@ class Lifecycle:
 
     async def _serve(self, exchange: Exchange, recording: Recording) -> None:
         async with self._parts.bodies.hold(FREE_BODY_BYTES) as room:
-            request = await self._request(exchange, recording, room)
+            request = await self._intake.request(exchange, recording, room)
+            self._parts.admission.sort(
+                recording.request_id, recording.workload_class, self._parts.clock.monotonic()
+            )
             body = await guarded(self._package(recording, request, room), hang_up(exchange))
             del request  # the images as they came: from here on the engine's body alone is held
             await guarded(self._answer(exchange, recording, body), hang_up(exchange))
 
-    async def _request(self, exchange: Exchange, recording: Recording, room: Held) -> chat.ChatRequest:
-        config = self._parts.config.gateway
-        body = await self._read_body(exchange, recording, room)
-        light = lighten(body)
-        if len(light.text) <= config.max_text_bytes and light.values_bytes > FREE_BODY_BYTES:
-            await self._room(room, BODY_COPIES * len(body) + light.values_bytes, recording)
-        request = chat.parse(light, self._parts.vocabulary, config.allowed_fields, config.max_text_bytes)
-        recording.stream, recording.choices = request.stream, request.choices
-        recording.workload_class = provisional_class(request)
-        self._parts.admission.sort(
-            recording.request_id, recording.workload_class, self._parts.clock.monotonic()
-        )
-        return request
-
-    async def _read_body(self, exchange: Exchange, recording: Recording, room: Held) -> bytearray:
-        """The body; what is larger than a text waits on the socket until there is room for all of it. That wait is not
-        the client's fault, so it counts for the TTFT budget and not for the upload's time."""
-        config, clock = self._parts.config.gateway, self._parts.clock
-        declared = exchange.head.header("content-length")
-        size = int(declared) if declared is not None and declared.isdigit() else None
-        if size is not None and size > config.max_body_bytes:
-            raise TooLarge(f"The body has {declared} bytes; the limit is {config.max_body_bytes}.")
-        most = BODY_COPIES * (config.max_body_bytes if size is None else size)
-        pieces = bytearray()
-        try:
-            async with (
-                asyncio.timeout(max(0.0, recording.deadline - clock.monotonic())) as budget,
-                asyncio.timeout(config.body_timeout_s) as upload,
-            ):
-                async for piece in exchange.body():
-                    pieces += piece
-                    if len(pieces) > config.max_body_bytes:
-                        raise TooLarge(f"The body passes the limit of {config.max_body_bytes} bytes.")
-                    since = clock.monotonic()
-                    await room.reach(most if BODY_COPIES * len(pieces) > FREE_BODY_BYTES else 0)
-                    upload.reschedule((upload.when() or 0.0) + clock.monotonic() - since)
-        except TimeoutError:
-            if room.waiting:
-                raise no_room(recording.promise.budget_s) from None
-            if budget.expired():
-                raise chat.out_of_time("body", recording.promise.budget_s) from None
-            raise InvalidRequest(
-                f"The body did not arrive within {config.body_timeout_s:.0f} s.", code="body_timeout"
-            ) from None
-        recording.body_read = clock.monotonic()
-        return pieces
-
-    async def _package(self, recording: Recording, request: chat.ChatRequest, room: Held) -> chat.EngineBody:
+    async def _package(self, recording: Recording, request: chat.ChatRequest, room: Held) -> EngineBody:
         """What the engines get."""
         parts = self._parts
         if request.model not in ("", parts.model):
@@ -231,22 +177,14 @@ class Lifecycle:
             )
         prepared = await self._prepare(recording, request)
         await self._count(recording, request, prepared)
-        body = chat.compose(
+        body = compose(
             request, [image.data_uri for image in prepared.images], recording.max_tokens, parts.model
         )
-        await self._room(room, len(body.open_json), recording)
+        await self._intake.room(room, len(body.open_json), recording)
         room.keep(len(body.open_json))
         return body
 
-    async def _room(self, room: Held, size_bytes: int, recording: Recording) -> None:
-        """Waits for room as long as the request's budget lets it. Raises Busy."""
-        try:
-            async with asyncio.timeout(max(0.0, recording.deadline - self._parts.clock.monotonic())):
-                await room.reach(size_bytes)
-        except TimeoutError:
-            raise no_room(recording.promise.budget_s) from None
-
-    async def _answer(self, exchange: Exchange, recording: Recording, body: chat.EngineBody) -> None:
+    async def _answer(self, exchange: Exchange, recording: Recording, body: EngineBody) -> None:
         await self._wait_for_slot(recording)
         await self._dispatch(exchange, recording, body)
 
@@ -256,7 +194,7 @@ class Lifecycle:
                 [slot.url for slot in request.images], recording.deadline
             )
         except OutOfTime as error:
-            raise chat.out_of_time(error.hop or "prepare", recording.promise.budget_s) from error
+            raise out_of_time(error.hop or "prepare", recording.promise.budget_s) from error
         if self._parts.keep_result is not None:
             recording.result = Result(request, prepared.digests)
         recording.images = tuple(image.record for image in prepared.images)
@@ -290,7 +228,7 @@ class Lifecycle:
             if refused is not None:
                 raise refused
         except TimeoutError:
-            raise chat.out_of_time("wait", recording.promise.budget_s) from None
+            raise out_of_time("wait", recording.promise.budget_s) from None
         finally:
             del self._entering[recording.request_id]
         recording.admitted = parts.clock.monotonic()
@@ -301,7 +239,7 @@ class Lifecycle:
             if slot is not None and not slot.done():
                 slot.set_result(refusal)
 
-    async def _dispatch(self, exchange: Exchange, recording: Recording, body: chat.EngineBody) -> None:
+    async def _dispatch(self, exchange: Exchange, recording: Recording, body: EngineBody) -> None:
         parts = self._parts
         config = parts.config
         whole_s = min(
@@ -313,107 +251,6 @@ class Lifecycle:
             await parts.answerer.stream(body, recording.choices, limits, recording.progress, forward)
         else:
             answer = await parts.answerer.whole(body, recording.choices, limits, recording.progress)
-            if recording.result is not None:
-                recording.result.add(answer)
-            length = ("content-length", str(len(answer)))
-            async with patience(limits.stall_s):
-                await exchange.send_head(
-                    200, [("content-type", "application/json"), length, *facts(recording)]
-                )
-                await exchange.send(answer)
+            await send_whole(exchange, recording, answer, limits.stall_s)
         async with patience(limits.stall_s):
             await exchange.end()
-
-
-def no_room(budget_s: float) -> Busy:
-    """The 429 of a request whose body found no room in memory in time."""
-    return Busy(
-        f"The gateway's memory for request bodies was taken by others for {budget_s:.1f} s; send smaller images,"
-        " or fewer at a time.",
-        retry_after_s=min(30.0, max(1.0, budget_s)),
-    )
-
-
-def provisional_class(request: chat.ChatRequest) -> WorkloadClass:
-    """The class as far as it shows before any image was looked at."""
-    if not request.images:
-        return WorkloadClass.TEXT_ONLY
-    return WorkloadClass.IMAGE_SHORT if len(request.images) == 1 else WorkloadClass.MULTI_IMAGE_LONG
-
-
-class Forwarder:
-    """Sends event-stream pieces to the client; the head goes with the first."""
-
-    def __init__(
-        self, exchange: Exchange, recording: Recording, stall_s: float, on_first: Callable[[], None]
-    ) -> None:
-        self._exchange = exchange
-        self._recording = recording
-        self._stall_s = stall_s
-        self._on_first = on_first
-
-    async def __call__(self, piece: bytes) -> None:
-        if not self._exchange.started:
-            self._on_first()
-            headers = [
-                ("content-type", "text/event-stream; charset=utf-8"),
-                ("cache-control", "no-cache"),
-                *facts(self._recording),
-            ]
-            await self._exchange.send_head(200, headers)
-        if self._recording.result is not None:
-            self._recording.result.add(piece)
-        async with patience(self._stall_s):
-            await self._exchange.send(piece)
-
-
-@contextlib.asynccontextmanager
-async def patience(stall_s: float) -> AsyncIterator[None]:
-    """Raises ClientGone when the client takes nothing for that long: it must not hold a slot."""
-    try:
-        async with asyncio.timeout(stall_s):
-            yield
-    except TimeoutError:
-        raise ClientGone(f"The client took nothing for {stall_s:.0f} s.") from None
-
-
-def facts(recording: Recording) -> list[tuple[str, str]]:
-    """Headers that tell a client what was decided for it."""
-    headers = [
-        ("x-request-id", recording.request_id),
-        ("x-workload-class", recording.workload_class.value),
-        ("x-slo-class", recording.promise.slo_class.value),
-        ("x-max-tokens", str(recording.max_tokens)),
-    ]
-    return headers + ([("x-served-by", recording.pair.name)] if recording.pair else [])
-
-
-async def hang_up(exchange: Exchange) -> None:
-    """Raises ClientGone once the client has closed."""
-    await exchange.disconnected()
-    raise ClientGone("The client closed the connection.")
-
-
-async def tell(exchange: Exchange, error: ToolkitError, request_id: str) -> None:
-    """Send an error: as a response, or, once a stream has begun, as its last event (never followed by [DONE])."""
-    if isinstance(error, ClientGone):
-        return
-    document = orjson.dumps(error.body(request_id))
-    if exchange.started:
-        await exchange.send(b"data: " + document + b"\n\n")
-        await exchange.end()
-        return
-    headers = [
-        ("content-type", "application/json"),
-        ("content-length", str(len(document))),
-        ("x-request-id", request_id),
-    ]
-    if error.retry_after_s is not None:
-        headers.append(("retry-after", f"{max(1, round(error.retry_after_s))}"))
-    if error.code.code in ("body_too_large", "body_timeout"):
-        headers.append(("connection", "close"))  # the rest of that body is not worth reading
-    if error.status == 401:
-        headers.append(("www-authenticate", "Bearer"))
-    await exchange.send_head(error.status, headers)
-    await exchange.send(document)
-    await exchange.end()

@@ -16,7 +16,7 @@ moves is slow, not broken.
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from serving.dispatch import Pair
+from serving.attempt import Pair
 from serving.service import EngineEndpoint
 from toolkit.core.errors import EngineUnavailable
 

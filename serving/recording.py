@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass, field
 
-from serving.chat import Promise
-from serving.dispatch import Pair, Progress
+from serving.attempt import Pair, Progress
+from serving.promise import Promise
 from serving.result import Result
 from toolkit.core.errors import ToolkitError
 from toolkit.core.sample import ImageRecord, ItlSummary, LostAttempt, Outcome, Sample, Timeline, WorkloadClass

@@ -11,7 +11,8 @@ from typing import Any
 
 import orjson
 
-from serving.chat import ChatRequest, with_urls
+from serving.chat import ChatRequest
+from serving.engine_body import with_urls
 from toolkit.core.http.sse import EventSplitter
 from toolkit.core.sample import Sample
 

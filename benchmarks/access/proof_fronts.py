@@ -19,8 +19,9 @@ from pathlib import Path
 import orjson
 from proof_payloads import Body
 
-from serving.chat import Rendezvous
-from serving.dispatch import Dispatcher, Limits, Pair, Progress
+from serving.attempt import Limits, Pair, Progress
+from serving.dispatch import Dispatcher
+from serving.engine_body import Rendezvous
 from serving.plan_process import below, spent
 from serving.service import Service
 from serving.stream import Kind, StreamReader

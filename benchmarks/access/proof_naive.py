@@ -20,8 +20,9 @@ import uvloop
 from PIL import Image
 
 from serving.access.grid import grid_for
-from serving.chat import EngineBody, Rendezvous
-from serving.dispatch import Dispatcher, Limits, Pair, Progress
+from serving.attempt import Limits, Pair, Progress
+from serving.dispatch import Dispatcher
+from serving.engine_body import EngineBody, Rendezvous
 from serving.service import Service
 from toolkit.core.clock import SystemClock
 from toolkit.core.errors import ToolkitError

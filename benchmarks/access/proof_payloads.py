@@ -46,7 +46,7 @@ class Body:
         return (*self.pieces, b"}")
 
     def for_leg(self, choice: int, **fields: str | int) -> tuple[bytes, ...]:
-        """As serving.chat.EngineBody, which Dispatcher takes: the fields of the rendezvous behind the rest."""
+        """As serving.engine_body.EngineBody, which Dispatcher takes: the fields of the rendezvous behind the rest."""
         del choice
         return (*self.pieces, b"," + orjson.dumps(fields)[1:])
 

@@ -6,6 +6,8 @@ import orjson
 import pytest
 
 from serving import chat
+from serving.engine_body import Rendezvous, compose
+from serving.promise import Promise, promise
 from toolkit.core.errors import CODES, InvalidRequest, TooLarge
 from toolkit.core.sample import SloClass
 
@@ -40,16 +42,16 @@ def test_every_field_that_is_not_ours_reaches_the_engine_unchanged():
     }  # fmt: skip
     request = chat.parse(body(**fields))
 
-    sent = leg(chat.compose(request, [], 99, "m"))
+    sent = leg(compose(request, [], 99, "m"))
 
     assert {key: sent[key] for key in fields} == fields
 
 
 def test_an_absent_max_tokens_gets_the_default_and_a_given_one_stays():
     """Both spellings of OpenAI count as given."""
-    absent = leg(chat.compose(chat.parse(body(max_completion_tokens=None)), [], 77, "m"))
-    old = leg(chat.compose(chat.parse(body(max_tokens=5)), [], 77, "m"))
-    new = leg(chat.compose(chat.parse(body(max_completion_tokens=6)), [], 77, "m"))
+    absent = leg(compose(chat.parse(body(max_completion_tokens=None)), [], 77, "m"))
+    old = leg(compose(chat.parse(body(max_tokens=5)), [], 77, "m"))
+    new = leg(compose(chat.parse(body(max_completion_tokens=6)), [], 77, "m"))
 
     assert absent["max_tokens"] == 77 and "max_completion_tokens" not in absent
     assert old["max_tokens"] == 5
@@ -58,7 +60,7 @@ def test_an_absent_max_tokens_gets_the_default_and_a_given_one_stays():
 
 def test_several_choices_ask_for_one_each_and_get_seeds_of_their_own():
     """SGLang's own n > 1 hangs in PD; equal seeds would give equal answers."""
-    composed = chat.compose(chat.parse(body(n=3, seed=40)), [], 9, "m")
+    composed = compose(chat.parse(body(n=3, seed=40)), [], 9, "m")
 
     sent = [
         orjson.loads(
@@ -76,7 +78,7 @@ def test_images_are_replaced_in_their_places_and_the_clients_document_stays_whol
     request = chat.parse(body(messages=image_message("u1", "u2")))
     before = orjson.dumps(request.document)
 
-    sent = leg(chat.compose(request, ["p1", "p2"], 9, "m"))
+    sent = leg(compose(request, ["p1", "p2"], 9, "m"))
 
     assert [part["image_url"] for part in sent["messages"][0]["content"][1:]] == [
         {"url": "p1", "detail": "high"},
@@ -91,7 +93,7 @@ def test_images_are_replaced_in_their_places_and_the_clients_document_stays_whol
 
 def test_both_legs_share_the_big_piece_and_differ_in_rid():
     """The prepared images are held once however many legs there are."""
-    composed = chat.compose(chat.parse(body()), [], 9, "m")
+    composed = compose(chat.parse(body()), [], 9, "m")
 
     first = composed.for_leg(0, rid="p-1", bootstrap_host="h", bootstrap_port=1, bootstrap_room=2)
     second = composed.for_leg(0, rid="d-1", bootstrap_host="h", bootstrap_port=1, bootstrap_room=2)
@@ -148,19 +150,19 @@ def test_a_wrong_body_names_its_field(raw, code, param):
 def test_a_budget_header_that_is_no_whole_number_of_milliseconds_is_refused(text):
     """A typo must not become no limit."""
     with pytest.raises(InvalidRequest):
-        chat.promise(None, text, SloClass.STANDARD, BUDGETS)
+        promise(None, text, SloClass.STANDARD, BUDGETS)
 
 
 def test_the_promise_comes_from_the_headers_or_the_class():
     """The class sets the budget; the budget header overrides it."""
-    assert chat.promise(None, None, SloClass.STANDARD, BUDGETS) == chat.Promise(SloClass.STANDARD, 3.0)
-    assert chat.promise("Realtime", None, SloClass.STANDARD, BUDGETS) == chat.Promise(SloClass.REALTIME, 0.8)
-    assert chat.promise("batch", "250", SloClass.STANDARD, BUDGETS) == chat.Promise(SloClass.BATCH, 0.25)
+    assert promise(None, None, SloClass.STANDARD, BUDGETS) == Promise(SloClass.STANDARD, 3.0)
+    assert promise("Realtime", None, SloClass.STANDARD, BUDGETS) == Promise(SloClass.REALTIME, 0.8)
+    assert promise("batch", "250", SloClass.STANDARD, BUDGETS) == Promise(SloClass.BATCH, 0.25)
 
 
 def test_rendezvous_ids_have_one_length_and_rooms_are_positive_63_bit():
     """SGLang aborts by prefix, so no rid may be the beginning of another."""
-    rendezvous = chat.Rendezvous(random.Random(1))
+    rendezvous = Rendezvous(random.Random(1))
     rids = {rendezvous.rid() for _ in range(1000)}
     rooms = [rendezvous.room() for _ in range(1000)]
 
@@ -178,7 +180,7 @@ def test_a_body_nested_too_deeply_is_the_callers_mistake():
     raw = b'{"messages":[{"role":"user","content":"hi"}],"extra":' + (b"[" * 300) + (b"]" * 300) + b"}"
 
     with pytest.raises(InvalidRequest, match="nested too deeply"):
-        chat.compose(chat.parse(raw), [], 1, "m")
+        compose(chat.parse(raw), [], 1, "m")
     with pytest.raises(InvalidRequest, match="nested too deeply"):
         chat.parse(raw.replace(b"extra", b"tools"))
 

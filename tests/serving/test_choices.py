@@ -5,8 +5,8 @@ import asyncio
 import orjson
 import pytest
 
+from serving.attempt import Progress
 from serving.choices import Merger, add_usage, merge_progress, stream_all, whole_all
-from serving.dispatch import Progress
 from serving.engines.simulated.dialect import SSE_DONE, ChatWriter
 from serving.engines.simulated.prompt import Ask, Rendezvous
 from serving.engines.simulated.words import Answer

@@ -9,7 +9,9 @@ import orjson
 import pytest
 
 from serving import chat
-from serving.dispatch import Dispatcher, LegLost, Limits, Pair, Progress
+from serving.attempt import LegLost, Limits, Pair, Progress
+from serving.dispatch import Dispatcher
+from serving.engine_body import Rendezvous, compose
 from tests.serving.stand_ins import FROZEN, INSTANT, SILENT, sized, stand_ins, wire
 from toolkit.core.clock import SystemClock
 from toolkit.core.errors import Busy, ClientGone, EngineFailed, InvalidRequest, OutOfTime
@@ -40,8 +42,8 @@ class Attempt:
         async with stand_ins(**self.faults) as legs:
             self.prefill, self.decode = legs["prefill-0"], legs["decode-0"]
             client = HttpClient(connect_timeout_s=1.0)
-            dispatcher = Dispatcher(client, clock, chat.Rendezvous(random.Random(3)))
-            body = chat.compose(chat.parse(orjson.dumps(self.asked)), [], 4, "m")
+            dispatcher = Dispatcher(client, clock, Rendezvous(random.Random(3)))
+            body = compose(chat.parse(orjson.dumps(self.asked)), [], 4, "m")
             pair = Pair(self.prefill.endpoint, self.decode.endpoint)
             limits = Limits(clock.monotonic() + self.budget_s, self.stall_s, 5.0)
             try:
@@ -232,9 +234,9 @@ def test_an_engine_that_is_not_there_is_a_lost_leg():
             await legs["decode-0"].stand_in.stop()
             client = HttpClient(connect_timeout_s=1.0)
             clock = SystemClock()
-            dispatcher = Dispatcher(client, clock, chat.Rendezvous(random.Random(3)))
+            dispatcher = Dispatcher(client, clock, Rendezvous(random.Random(3)))
             pair = Pair(legs["prefill-0"].endpoint, legs["decode-0"].endpoint)
-            body = chat.compose(chat.parse(b'{"messages":[{"role":"user","content":"hi"}]}'), [], 4, "m")
+            body = compose(chat.parse(b'{"messages":[{"role":"user","content":"hi"}]}'), [], 4, "m")
             with pytest.raises(LegLost, match="decode-0"):
                 await dispatcher.whole(pair, body, Limits(clock.monotonic() + 5, 5, 5), Progress())
             await dispatcher.drain()

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving import chat
+from serving.engine_body import compose
 from serving.lifted import LEAST_BYTES, Lifted, as_text
 from toolkit.core.errors import InvalidRequest
 
@@ -35,7 +36,7 @@ def test_a_long_uri_is_left_in_the_body() -> None:
     assert isinstance(long, Lifted)
     assert (text_of(long), short) == (LONG, "https://example.com/a.png")
     assert len(orjson.dumps(request.document)) < 1000
-    composed = b"".join(chat.compose(request, ["a", "b"], 8, "m").for_leg(0, rid="r", bootstrap_host="h", bootstrap_port=1, bootstrap_room=1))  # fmt: skip
+    composed = b"".join(compose(request, ["a", "b"], 8, "m").for_leg(0, rid="r", bootstrap_host="h", bootstrap_port=1, bootstrap_room=1))  # fmt: skip
     assert b"lifted" not in composed
 
 
@@ -114,7 +115,7 @@ def test_parsed_as_if_nothing_were_lifted(parts: list[Any], fields: dict[str, st
             except InvalidRequest as error:
                 return error.message
         urls = [text_of(slot.url) for slot in request.images]
-        return urls, chat.compose(request, urls, 8, "m").open_json, request.text_bytes
+        return urls, compose(request, urls, 8, "m").open_json, request.text_bytes
 
     assert outcome(LEAST_BYTES) == outcome(1 << 60)
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from serving.dispatch import Pair
+from serving.attempt import Pair
 from serving.pairs import PairBook
 from serving.retry_config import RetryConfig
 from serving.schedule.retry import Cause, Refusal, Retries, RetryBudget

@@ -1,0 +1,99 @@
+"""What a client is sent: heads that tell what was decided for it, pieces of its answer, or one typed error."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Callable
+
+import orjson
+
+from serving.exchange import Exchange
+from serving.recording import Recording
+from toolkit.core.errors import ClientGone, ToolkitError
+
+
+class Forwarder:
+    """Sends event-stream pieces to the client; the head goes with the first."""
+
+    def __init__(
+        self, exchange: Exchange, recording: Recording, stall_s: float, on_first: Callable[[], None]
+    ) -> None:
+        self._exchange = exchange
+        self._recording = recording
+        self._stall_s = stall_s
+        self._on_first = on_first
+
+    async def __call__(self, piece: bytes) -> None:
+        if not self._exchange.started:
+            self._on_first()
+            headers = [
+                ("content-type", "text/event-stream; charset=utf-8"),
+                ("cache-control", "no-cache"),
+                *facts(self._recording),
+            ]
+            await self._exchange.send_head(200, headers)
+        if self._recording.result is not None:
+            self._recording.result.add(piece)
+        async with patience(self._stall_s):
+            await self._exchange.send(piece)
+
+
+async def send_whole(exchange: Exchange, recording: Recording, answer: bytes, stall_s: float) -> None:
+    """A non-streamed answer. Raises ClientGone."""
+    if recording.result is not None:
+        recording.result.add(answer)
+    length = ("content-length", str(len(answer)))
+    async with patience(stall_s):
+        await exchange.send_head(200, [("content-type", "application/json"), length, *facts(recording)])
+        await exchange.send(answer)
+
+
+@contextlib.asynccontextmanager
+async def patience(stall_s: float) -> AsyncIterator[None]:
+    """Raises ClientGone when the client takes nothing for that long: it must not hold a slot."""
+    try:
+        async with asyncio.timeout(stall_s):
+            yield
+    except TimeoutError:
+        raise ClientGone(f"The client took nothing for {stall_s:.0f} s.") from None
+
+
+def facts(recording: Recording) -> list[tuple[str, str]]:
+    """Headers that tell a client what was decided for it."""
+    headers = [
+        ("x-request-id", recording.request_id),
+        ("x-workload-class", recording.workload_class.value),
+        ("x-slo-class", recording.promise.slo_class.value),
+        ("x-max-tokens", str(recording.max_tokens)),
+    ]
+    return headers + ([("x-served-by", recording.pair.name)] if recording.pair else [])
+
+
+async def hang_up(exchange: Exchange) -> None:
+    """Raises ClientGone once the client has closed."""
+    await exchange.disconnected()
+    raise ClientGone("The client closed the connection.")
+
+
+async def tell(exchange: Exchange, error: ToolkitError, request_id: str) -> None:
+    """Send an error: as a response, or, once a stream has begun, as its last event (never followed by [DONE])."""
+    if isinstance(error, ClientGone):
+        return
+    document = orjson.dumps(error.body(request_id))
+    if exchange.started:
+        await exchange.send(b"data: " + document + b"\n\n")
+        await exchange.end()
+        return
+    headers = [
+        ("content-type", "application/json"),
+        ("content-length", str(len(document))),
+        ("x-request-id", request_id),
+    ]
+    if error.retry_after_s is not None:
+        headers.append(("retry-after", f"{max(1, round(error.retry_after_s))}"))
+    if error.code.code in ("body_too_large", "body_timeout"):
+        headers.append(("connection", "close"))  # the rest of that body is not worth reading
+    if error.status == 401:
+        headers.append(("www-authenticate", "Bearer"))
+    await exchange.send_head(error.status, headers)
+    await exchange.send(document)
+    await exchange.end()
