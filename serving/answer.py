@@ -14,8 +14,10 @@ from serving.dispatch import Dispatcher
 from serving.engine_body import EngineBody
 from serving.guarded import GivenUp, given_up
 from serving.legs import Forward
-from serving.pairs import Moves, PairBook
+from serving.instances import Taken, Want
+from serving.pairs import ANY, PairBook
 from serving.schedule.retry import Cause, Refusal, Retries
+from serving.standing import Moves
 from serving.stream import TransferFailed
 from toolkit.core.clock import Clock
 from toolkit.core.errors import Busy, EngineFailed, EngineUnavailable, OutOfTime, ToolkitError
@@ -52,16 +54,29 @@ class Answerer:
         self._on_doubt = on_doubt
 
     async def stream(
-        self, body: EngineBody, choices: int, limits: Limits, progress: Progress, forward: Forward
+        self,
+        body: EngineBody,
+        choices: int,
+        limits: Limits,
+        progress: Progress,
+        forward: Forward,
+        want: Want = ANY,
     ) -> None:
-        """Stream the answer through `forward`. Raises the typed error of the last attempt of the first choice that failed."""
+        """Stream the answer through `forward`. want: of each choice. Raises the typed error of the last attempt of the first
+        choice that failed."""
 
         async def one(mine: Progress, out: Forward) -> None:
             await self._answered(
                 mine,
                 limits,
-                lambda pair: self._dispatcher.stream(
-                    pair, body, limits, mine, self._moving(pair, out), lambda: self._book.prefilled(pair)
+                want,
+                lambda taken: self._dispatcher.stream(
+                    taken.pair,
+                    body,
+                    limits,
+                    mine,
+                    self._moving(taken.pair, out),
+                    lambda: self._book.prefilled(taken),
                 ),
             )
 
@@ -76,15 +91,18 @@ class Answerer:
         finally:
             merge_progress(parts, progress)
 
-    async def whole(self, body: EngineBody, choices: int, limits: Limits, progress: Progress) -> bytes:
-        """The non-streamed answer. Raises the typed error of the last attempt of the first choice that failed."""
+    async def whole(
+        self, body: EngineBody, choices: int, limits: Limits, progress: Progress, want: Want = ANY
+    ) -> bytes:
+        """The non-streamed answer. want: of each choice. Raises the typed error of the last attempt of the first choice that failed."""
 
         async def one(mine: Progress) -> bytes:
             return await self._answered(
                 mine,
                 limits,
-                lambda pair: self._dispatcher.whole(
-                    pair, body, limits, mine, lambda: self._book.prefilled(pair)
+                want,
+                lambda taken: self._dispatcher.whole(
+                    taken.pair, body, limits, mine, lambda: self._book.prefilled(taken)
                 ),
             )
 
@@ -112,40 +130,40 @@ class Answerer:
         return move
 
     async def _answered(
-        self, progress: Progress, limits: Limits, attempt: Callable[[Pair], Awaitable[T]]
+        self, progress: Progress, limits: Limits, want: Want, attempt: Callable[[Taken], Awaitable[T]]
     ) -> T:
         """Attempts until one succeeds or none is left to make."""
         tried: list[Pair] = []
         while True:
             now = self._clock.monotonic()
-            pair = self._book.take(now, avoid=tried)
+            taken = self._book.take(now, avoid=tried, want=want)
             if not tried:
                 self._retries.arrived(now)
-            tried.append(pair)
-            progress.again(pair)
+            tried.append(taken.pair)
+            progress.again(taken.pair)
             try:
-                return await self._attempt(pair, tried, progress, limits, attempt)
+                return await self._attempt(taken, tried, progress, limits, attempt)
             except (EngineFailed, Busy) as error:
                 wait_s = self._again(error, tried, progress, limits.deadline)
             await asyncio.sleep(wait_s)
 
     async def _attempt(
         self,
-        pair: Pair,
+        taken: Taken,
         tried: list[Pair],
         progress: Progress,
         limits: Limits,
-        attempt: Callable[[Pair], Awaitable[T]],
+        attempt: Callable[[Taken], Awaitable[T]],
     ) -> T:
-        book = self._book
+        book, pair = self._book, taken.pair
         before = book.moves(pair)
         patience_s = self._retries.stall_s(limits.deadline - self._clock.monotonic())
         try:
             if patience_s is None or len(book.pairs) == 1:
-                answer = await attempt(pair)
+                answer = await attempt(taken)
             else:
                 with given_up(patience_s, lambda: self._stalls(before, tried, progress, limits.deadline)):
-                    answer = await attempt(pair)
+                    answer = await attempt(taken)
         except GivenUp:
             raise Stalled(f"Nothing came out of {pair.name} for {patience_s:.1f} s.") from None
         except ToolkitError as error:
@@ -155,7 +173,7 @@ class Answerer:
             book.moved(pair)
             return answer
         finally:
-            book.give_back(pair)
+            book.give_back(taken)
 
     def _judge(self, error: ToolkitError, pair: Pair, before: Moves, progress: Progress) -> None:
         """What an attempt's failure says about its pair."""

@@ -14,7 +14,7 @@ from serving.attempt import Limits, Pair, Progress
 from serving.config import Handover
 from serving.dispatch import Dispatcher
 from serving.engine_body import EngineBody
-from serving.pairs import PairBook
+from serving.standing import Standing
 from serving.service import EngineEndpoint
 from serving.stream import TransferFailed
 from toolkit.core.clock import Clock
@@ -42,11 +42,11 @@ it out then sheds everything."""
 
 
 class Prober:
-    """Keeps the PairBook true. One task per engine, one probe at a time per pair."""
+    """Keeps the book true. One task per engine, one probe at a time per pair."""
 
     def __init__(
         self,
-        book: PairBook,
+        book: Standing,
         client: HttpClient,
         dispatcher: Dispatcher,
         clock: Clock,

@@ -18,6 +18,7 @@ from serving.engine_body import EngineBody, compose
 from serving.exchange import Exchange
 from serving.guarded import guarded
 from serving.intake import FREE_BODY_BYTES, Intake
+from serving.instances import Want
 from serving.keys import Keys
 from serving.promise import Promise, out_of_time, promise
 from serving.recording import Recording
@@ -246,11 +247,12 @@ class Lifecycle:
             config.answer_timeout_s, config.stream_stall_s + recording.max_tokens / SLOWEST_TOKENS_PER_S
         )
         limits = Limits(recording.deadline, config.stream_stall_s, whole_s)
+        want = Want(recording.text_tokens + recording.image_tokens, recording.max_tokens)
         if recording.stream:
             forward = Forwarder(exchange, recording, limits.stall_s, lambda: self._answered(recording))
-            await parts.answerer.stream(body, recording.choices, limits, recording.progress, forward)
+            await parts.answerer.stream(body, recording.choices, limits, recording.progress, forward, want)
         else:
-            answer = await parts.answerer.whole(body, recording.choices, limits, recording.progress)
+            answer = await parts.answerer.whole(body, recording.choices, limits, recording.progress, want)
             await send_whole(exchange, recording, answer, limits.stall_s)
         async with patience(limits.stall_s):
             await exchange.end()

@@ -1,276 +1,119 @@
-"""Which pairs may serve: a book of engines and pairs (pure; time is passed in, seconds), fed by a prober (I/O).
+"""The book of pairs: who takes which, by standing, load and weight (pure; time is passed in, seconds).
 
-An engine is up while it answers /ready. A pair is in rotation once one real image went through it, KV transfer included:
-/health of SGLang uses a fake transfer and proves nothing about the pair (http_server.py:218). The book is the breaker of
-each pair, and the prober's images are its half-open probes:
-
-    IN ROTATION   FAILURES_IN_A_ROW failures, one failed transfer, or silence: SUSPECT
-    SUSPECT       serves where nothing better does, is probed: passes -> IN ROTATION, fails -> OUT
-    OUT           is probed: passes -> IN ROTATION.  An engine whose connection broke puts its pairs here at once
-
-A client whose requests make an engine answer 500 must not be able to take the pair from everybody else, so only a probe or
-a broken connection does. Load is no fault: 429 and 503 only send others first for a while, and a pair out of which anything
-moves is slow, not broken.
+Of the pairs in rotation (standing.py) with neither engine drained, the best is one not yet tried, beyond suspicion, not
+busy; then with the least load on its decode, then on its prefill (instances.py).
 """
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 
 from serving.attempt import Pair
+from serving.instances import Instance, Taken, Want
 from serving.service import EngineEndpoint
+from serving.standing import PairState, Standing
 from toolkit.core.errors import EngineUnavailable
 
-FAILURES_IN_A_ROW = 3
-LATE_PROBES = 3
-
-BLACKLIST_FIRST_S = 30.0
-BLACKLIST_LONGEST_S = 300.0
-"""After one failed transfer SGLang's prefill gives that decode nothing until its own probe works: after 30 s, then twice as
-long each time (mooncake/conn.py:3141)."""
-
-BUSY_S = 1.0
-BUSY_LONGEST_S = 8.0
-"""How long others come first after a 429 or 503; doubled each time until something comes out of the pair again."""
-
-OUT_LEAST_S = 2.0
-OUT_LONGEST_S = 30.0
-"""Bounds of the Retry-After while no pair is in rotation: an outage of unknown length is expected to last as long again."""
+ANY = Want()
 
 
-@dataclass(slots=True)
-class PairState:
-    """One pair's standing."""
-
-    pair: Pair
-    proven: bool = False
-    loaded: bool = False  # it has served since its engines came up, so nothing is loaded any more
-    failures: int = 0
-    late: int = 0
-    suspect: bool = False
-    in_flight: int = 0
-    moves: int = 0
-    transfer_failed_at: float | None = None
-    busy_until: float = 0.0
-    busy_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Moves:
-    """How often something has come out of a pair and of its engines; unchanged over a time: stuck."""
-
-    pair: int
-    prefill: int
-    decode: int
-
-
-class PairBook:
-    """Standing of every engine and pair. No I/O; mutated by events."""
+class PairBook(Standing):
+    """Standing, load and weight of every engine and pair. No I/O; mutated by events."""
 
     def __init__(self, prefills: Iterable[EngineEndpoint], decodes: Iterable[EngineEndpoint]) -> None:
-        decodes = tuple(decodes)
-        self.engines = {engine.name: engine for engine in (*prefills, *decodes)}
-        self.pairs = {
-            (prefill.name, decode.name): PairState(Pair(prefill, decode))
-            for prefill in self.engines.values()
-            if prefill.role == "prefill"
-            for decode in decodes
-        }
-        self._up: dict[str, bool] = dict.fromkeys(self.engines, False)
-        self._moves: dict[str, int] = dict.fromkeys(self.engines, 0)
-        self._served_at: float | None = None
-
-    def is_up(self, engine: str) -> bool:
-        return self._up[engine]
-
-    def is_loaded(self, pair: Pair) -> bool:
-        """Whether the pair has served since its engines came up."""
-        return self._state(pair).loaded
-
-    def is_suspect(self, pair: Pair) -> bool:
-        return self._state(pair).suspect
-
-    def in_rotation(self, state: PairState) -> bool:
-        return state.proven and self._both_up(state)
+        super().__init__(prefills, decodes)
+        self.instances = {name: Instance(engine) for name, engine in self.engines.items()}
 
     @property
     def ready(self) -> bool:
         """Whether any pair can serve."""
-        return any(self.in_rotation(state) for state in self.pairs.values())
+        return any(self.serves(state) for state in self.pairs.values())
 
-    def engine_seen(self, engine: str, up: bool) -> None:
-        """A look at an engine. One that went down must prove its pairs again: it may have come back as a new process."""
-        if not up and self._up[engine]:
-            for state in self._pairs_of(engine):
-                state.proven = state.loaded = False
-                state.transfer_failed_at = None
-        self._up[engine] = up
+    def serves(self, state: PairState) -> bool:
+        """Whether it gets new requests."""
+        return self.in_rotation(state) and not any(
+            self.instances[engine.name].drained for engine in (state.pair.prefill, state.pair.decode)
+        )
 
-    def unproven(self) -> list[Pair]:
-        """Pairs whose engines are up and that have to prove themselves: for the first time, again, or on suspicion."""
-        return [
-            state.pair
-            for state in self.pairs.values()
-            if (state.suspect or not state.proven) and self._both_up(state)
-        ]
+    def drain(self, engine: str) -> None:
+        """It gets nothing new. Raises KeyError for a name that is none."""
+        self.instances[engine].drained = True
 
-    def proven(self, pair: Pair) -> None:
-        state = self._state(pair)
-        state.proven = state.loaded = True
-        state.failures, state.late, state.suspect, state.transfer_failed_at = 0, 0, False, None
+    def undrain(self, engine: str) -> None:
+        """It gets new requests again. Raises KeyError."""
+        self.instances[engine].drained = False
 
-    def disproved(self, pair: Pair) -> None:
-        """The probe did not get through."""
-        state = self._state(pair)
-        state.proven = state.suspect = False
-        state.late = 0
+    def weigh(self, engine: str, weight: float) -> None:
+        """Its part of the work beside others of its role, 1 by default. Raises KeyError, and ValueError unless above 0."""
+        if not 0 < weight < float("inf"):
+            raise ValueError(f"the weight of {engine} must be above 0; to give it nothing, drain it")
+        self.instances[engine].weight = weight
 
-    def probe_late(self, pair: Pair) -> None:
-        """The probe had no answer in time though both engines work: load, until nothing at all comes out for LATE_PROBES."""
-        state = self._state(pair)
-        state.late += 1
-        if state.late >= LATE_PROBES:
-            self.disproved(pair)
-
-    def take(self, now: float, avoid: Collection[Pair] = ()) -> Pair:
-        """The best pair in rotation: one not in `avoid`, beyond suspicion, not busy; then with the fewest requests on its
-        decode, on its prefill, in itself.
+    def take(
+        self, now: float, avoid: Collection[Pair] = (), *, decode: str | None = None, want: Want = ANY
+    ) -> Taken:
+        """The best pair. avoid: comes last. decode: the only one that it may be.
 
         Raises EngineUnavailable when there is none. Give it back with `give_back`.
         """
-        serving = [state for state in self.pairs.values() if self.in_rotation(state)]
+        serving = [
+            state
+            for state in self.pairs.values()
+            if self.serves(state) and decode in (None, state.pair.decode.name)
+        ]
         if not serving:
             raise self.unavailable(now)
-        self._served_at = now
-        load = self._load()
-        chosen = min(
+        self.served_at = now
+        pair = min(
             serving,
             key=lambda s: (
                 s.pair in avoid,
                 s.suspect,
                 s.busy_until > now,
-                load[s.pair.decode.name],
-                load[s.pair.prefill.name],
+                self.instances[s.pair.decode.name].load_with(want.held_tokens),
+                self.instances[s.pair.prefill.name].load_with(want.prompt_tokens),
                 s.in_flight,
             ),
-        )
-        chosen.in_flight += 1
-        return chosen.pair
+        ).pair
+        self.instances[pair.decode.name].add(want.held_tokens)
+        self.instances[pair.prefill.name].add(want.prompt_tokens)
+        self._state(pair).in_flight += 1
+        return Taken(pair, want)
+
+    def prefilled(self, taken: Taken) -> None:
+        """Its KV cache went from prefill to decode."""
+        self.handed_over(taken.pair)
+        self._leaves_prefill(taken)
+
+    def give_back(self, taken: Taken) -> None:
+        """The attempt has ended, however it did."""
+        assert not taken.given_back, f"{taken.pair.name} was given back twice"
+        taken.given_back = True
+        self._leaves_prefill(taken)
+        self.instances[taken.pair.decode.name].done(taken.want.held_tokens)
+        self._state(taken.pair).in_flight -= 1
 
     def has_other(self, tried: Collection[Pair], sure: bool = False) -> bool:
-        """Whether a pair in rotation is left besides those; sure: one beyond suspicion."""
+        """Whether a pair that serves is left besides those; sure: one beyond suspicion."""
         return any(
-            self.in_rotation(state) and state.pair not in tried and not (sure and state.suspect)
+            self.serves(state) and state.pair not in tried and not (sure and state.suspect)
             for state in self.pairs.values()
         )
 
     def unavailable(self, now: float) -> EngineUnavailable:
         """The 503 of a request for which there is no pair, with the time after which there may be one."""
-        up = sorted(name for name, is_up in self._up.items() if is_up)
+        up = ", ".join(sorted(name for name in self.engines if self.is_up(name))) or "none"
+        drained = ", ".join(sorted(name for name, one in self.instances.items() if one.drained))
         return EngineUnavailable(
-            f"No prefill/decode pair is ready (engines up: {', '.join(up) or 'none'}).",
+            f"No prefill/decode pair is ready (engines up: {up}{'; drained: ' + drained if drained else ''}).",
             retry_after_s=self.retry_after_s(now),
         )
 
-    def retry_after_s(self, now: float) -> float:
-        """When a pair may serve again: after SGLang's next own probe where a failed transfer is the cause, else as long as
-        none has served by now."""
-        waits = [
-            blacklisted_s(now - state.transfer_failed_at)
-            for state in self.pairs.values()
-            if state.transfer_failed_at is not None and self._both_up(state)
-        ]
-        if waits:
-            return OUT_LEAST_S + min(waits)
-        out_s = 0.0 if self._served_at is None else now - self._served_at
-        return min(OUT_LONGEST_S, max(OUT_LEAST_S, out_s))
-
-    def give_back(self, pair: Pair) -> None:
-        state = self._state(pair)
-        assert state.in_flight > 0, f"{pair.name} was given back more often than taken"
-        state.in_flight -= 1
-
-    def prefilled(self, pair: Pair) -> None:
-        """A KV cache went from prefill to decode."""
-        self._state(pair).moves += 1
-        self._moves[pair.prefill.name] += 1
-
-    def moved(self, pair: Pair) -> None:
-        """A token or an answer came out of the pair: it works, however slowly."""
-        state = self._state(pair)
-        state.failures, state.late, state.busy_s = 0, 0, 0.0
-        state.moves += 1
-        self._moves[pair.decode.name] += 1
-
-    def moves(self, pair: Pair) -> Moves:
-        """To be compared with a later one."""
-        return Moves(self._state(pair).moves, self._moves[pair.prefill.name], self._moves[pair.decode.name])
-
-    def engine_moves(self, engine: str) -> int:
-        """How often something has come out of the engine."""
-        return self._moves[engine]
-
-    def failed(self, pair: Pair) -> None:
-        """An attempt failed, and it is not known whose fault that was."""
-        state = self._state(pair)
-        state.failures += 1
-        if state.failures >= FAILURES_IN_A_ROW:
-            state.suspect = True
-
-    def transfer_failed(self, pair: Pair, now: float) -> None:
-        """The KV cache did not arrive: SGLang may have blacklisted the session, which one probe shows."""
-        state = self._state(pair)
-        state.suspect = True
-        if state.transfer_failed_at is None:
-            state.transfer_failed_at = now
-
-    def quiet(self, pair: Pair, since: Moves, prefilled: bool) -> bool:
-        """Whether nothing has come out of the pair since; prefilled: but for the asking attempt's own KV cache."""
-        return self._state(pair).moves == since.pair + prefilled
-
-    def silent(self, pair: Pair, since: Moves, prefilled: bool) -> None:
-        """A quiet pair has kept an attempt for too long: suspect, with all pairs of an engine that nothing else came out of."""
-        now = self.moves(pair)
-        stuck = {pair.decode.name} if now.decode == since.decode else set()
-        if not prefilled and now.prefill == since.prefill:
-            stuck.add(pair.prefill.name)
-        for key, state in self.pairs.items():
-            if state.pair == pair or stuck & set(key):
-                state.suspect = state.suspect or state.proven
-
-    def busy(self, pair: Pair, now: float) -> None:
-        """The pair has no room."""
-        state = self._state(pair)
-        if now >= state.busy_until:
-            state.busy_s = min(BUSY_LONGEST_S, max(BUSY_S, 2 * state.busy_s))
-            state.busy_until = now + state.busy_s
-
     def check(self) -> None:
         """Raise AssertionError unless every taken pair was given back."""
-        assert all(state.in_flight == 0 for state in self.pairs.values()), {
-            key: s.in_flight for key, s in self.pairs.items()
-        }
+        held = {key: state.in_flight for key, state in self.pairs.items() if state.in_flight}
+        assert not held, held
+        assert all(one.tokens == one.requests == 0 for one in self.instances.values()), self.instances
 
-    def _both_up(self, state: PairState) -> bool:
-        return self._up[state.pair.prefill.name] and self._up[state.pair.decode.name]
-
-    def _state(self, pair: Pair) -> PairState:
-        return self.pairs[pair.prefill.name, pair.decode.name]
-
-    def _pairs_of(self, engine: str) -> list[PairState]:
-        return [state for key, state in self.pairs.items() if engine in key]
-
-    def _load(self) -> dict[str, int]:
-        load = dict.fromkeys(self.engines, 0)
-        for (prefill, decode), state in self.pairs.items():
-            load[prefill] += state.in_flight
-            load[decode] += state.in_flight
-        return load
-
-
-def blacklisted_s(since_s: float) -> float:
-    """Seconds until SGLang's next own probe of a session whose transfer failed so long ago."""
-    wait_s, at_s = BLACKLIST_FIRST_S, BLACKLIST_FIRST_S
-    while at_s <= since_s:
-        wait_s = min(2 * wait_s, BLACKLIST_LONGEST_S)
-        at_s += wait_s
-    return at_s - since_s
+    def _leaves_prefill(self, taken: Taken) -> None:
+        if not taken.prefilled:
+            taken.prefilled = True
+            self.instances[taken.pair.prefill.name].done(taken.want.prompt_tokens)

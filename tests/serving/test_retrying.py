@@ -10,7 +10,7 @@ import pytest
 
 from serving import health
 from serving.engines.simulated.effects import Limits
-from serving.pairs import FAILURES_IN_A_ROW, LATE_PROBES
+from serving.standing import FAILURES_IN_A_ROW, LATE_PROBES
 from tests.serving.fake_exchange import FakeExchange
 from tests.serving.rig import chat, records, rig, until
 from tests.serving.stand_ins import FROZEN, INSTANT, SILENT, wire

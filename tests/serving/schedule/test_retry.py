@@ -184,10 +184,11 @@ class Run:
     def attempt(self, now, request):
         try:
             others = {s.pair for s in self.book.pairs.values() if self.book.in_rotation(s)}
-            pair = self.book.take(now, avoid=request.tried)
+            taken = self.book.take(now, avoid=request.tried)
         except EngineUnavailable:
             self.end(request, "unavailable")
             return
+        pair = taken.pair
         assert pair not in request.tried or others <= set(request.tried), (
             "the same pair while there was another"
         )
@@ -198,11 +199,11 @@ class Run:
         request.tried.append(pair)
         self.attempts += 1
         fault = self.source.choice(self.causes) if self.source.random() < self.fault_share else None
-        self.at(now + self.source.expovariate(5.0), self.ended, request, fault)
+        self.at(now + self.source.expovariate(5.0), self.ended, request, taken, fault)
 
-    def ended(self, now, request, fault):
-        pair = request.tried[-1]
-        self.book.give_back(pair)
+    def ended(self, now, request, taken, fault):
+        pair = taken.pair
+        self.book.give_back(taken)
         if fault is None:
             self.book.moved(pair)
             self.end(request, "completed" if now < request.deadline else "timed_out")
