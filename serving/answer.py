@@ -13,8 +13,8 @@ from serving.choices import merge_progress, stream_all, whole_all
 from serving.dispatch import Dispatcher
 from serving.engine_body import EngineBody
 from serving.guarded import GivenUp, given_up
-from serving.legs import Forward
 from serving.instances import Taken, Want
+from serving.legs import Forward
 from serving.pairs import ANY, PairBook
 from serving.schedule.retry import Cause, Refusal, Retries
 from serving.standing import Moves

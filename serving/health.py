@@ -14,8 +14,8 @@ from serving.attempt import Limits, Pair, Progress
 from serving.config import Handover
 from serving.dispatch import Dispatcher
 from serving.engine_body import EngineBody
-from serving.standing import Standing
 from serving.service import EngineEndpoint
+from serving.standing import Standing
 from serving.stream import TransferFailed
 from toolkit.core.clock import Clock
 from toolkit.core.errors import Busy, ToolkitError

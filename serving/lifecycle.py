@@ -17,8 +17,8 @@ from serving.config import ServeConfig
 from serving.engine_body import EngineBody, compose
 from serving.exchange import Exchange
 from serving.guarded import guarded
-from serving.intake import FREE_BODY_BYTES, Intake
 from serving.instances import Want
+from serving.intake import FREE_BODY_BYTES, Intake
 from serving.keys import Keys
 from serving.promise import Promise, out_of_time, promise
 from serving.recording import Recording
