@@ -1,11 +1,11 @@
 """The service as data: one model, its engines, the gateway in front, every limit. Read from serve.toml."""
 
 import re
-from ipaddress import ip_network
+from ipaddress import ip_address, ip_network
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from serving import store_url
 from serving.retry_config import RetryConfig
@@ -21,7 +21,24 @@ Handover = Literal["ppm", "png", "webp", "jpeg"]
 """Files in which prepared pixels can travel to the engine."""
 
 
+_HOST_NAME = re.compile(r"([A-Za-z0-9_-]{1,63}\.)*[A-Za-z0-9_-]{1,63}\.?")
 _HOST_PATTERN = re.compile(r"(\*\.)?([a-z0-9_-]+\.)*[a-z0-9_-]*[a-z_-][a-z0-9_-]*")
+
+
+def _bindable(host: str) -> str:
+    """Whether it resolves is seen where it is bound."""
+    try:
+        ip_address(host)
+    except ValueError:
+        if not _HOST_NAME.fullmatch(host) or host.replace(".", "").isdigit():
+            raise ValueError(
+                "write an address of this machine or a host name alone, as 127.0.0.1 or 0.0.0.0 (all); the port has a key of its own"
+            ) from None
+    return host
+
+
+BindHost = Annotated[str, AfterValidator(_bindable)]
+"""An address or a name that a server can bind."""
 
 
 class ModelConfig(Section):
@@ -67,7 +84,7 @@ class EngineConfig(Section):
         "",
         description="Interpreter of the engine environment. Empty: .venv-engine/bin/python beside the toolkit, else this interpreter.",
     )
-    host: str = Field("127.0.0.1", description="Address the engines bind and are reached at.")
+    host: BindHost = Field("127.0.0.1", description="Address the engines bind and are reached at.")
     base_port: int = Field(0, ge=0, le=65000, description="First engine port; 0: free ports are chosen.")
     transfer: Literal["tcp", "rdma"] = Field("tcp", description="Mooncake transport of the KV cache.")
     ib_device: str = Field("", description="RDMA devices, as mlx5_0,mlx5_1; needed for rdma.")
@@ -102,7 +119,7 @@ class EngineConfig(Section):
 class GatewayConfig(Section):
     """The HTTP front."""
 
-    host: str = Field(
+    host: BindHost = Field(
         "127.0.0.1",
         description="Address the gateway binds. It has no TLS: put a proxy in front before opening it.",
     )
@@ -111,7 +128,7 @@ class GatewayConfig(Section):
         "",
         description='File of `name = "key"` TOML lines; keys of at least 16 characters. Empty: no key is asked for.',
     )
-    allowed_fields: tuple[str, ...] = Field(
+    allowed_fields: tuple[Literal["stop_regex"], ...] = Field(
         (),
         description="Request fields to open that are closed because one request could stop all: stop_regex.",
     )
@@ -343,11 +360,13 @@ class ServeConfig(Section):
     schedule: ScheduleConfig = ScheduleConfig()
     retry: RetryConfig = RetryConfig()
     shed: ShedConfig = ShedConfig()
-    realtime: RealtimeConfig = Field(RealtimeConfig(), description="Conversations.")
-    standard: SloConfig = Field(SloConfig(), description="Image and text.")
+    realtime: RealtimeConfig = Field(
+        RealtimeConfig(), description="The SLO class realtime (header x-slo-class): conversations."
+    )
+    standard: SloConfig = Field(SloConfig(), description="The SLO class standard: image and text.")
     batch: BatchConfig = Field(
         BatchConfig(),
-        description="Offline work: throughput only; the budget just bounds it.",
+        description="The SLO class batch: offline work, throughput only; the budget just bounds it.",
     )
     default_slo_class: SloClass = Field(SloClass.STANDARD, description="For requests without x-slo-class.")
     default_max_tokens: DefaultTokens = DefaultTokens()

@@ -27,6 +27,7 @@ from serving.access.workers import DecodePool
 from serving.answer import Answerer
 from serving.api import Api
 from serving.asgi import asgi_app
+from serving.binding import socket_for, unbindable
 from serving.dispatch import Dispatcher
 from serving.engine_body import Rendezvous
 from serving.health import Prober
@@ -46,7 +47,7 @@ from serving.tokenizer.counting import TextCounter
 from serving.trace import JOURNAL
 from toolkit.core import names
 from toolkit.core.clock import Clock, SystemClock
-from toolkit.core.errors import EnvironmentFault, ToolkitError
+from toolkit.core.errors import ToolkitError
 from toolkit.core.http.client import HttpClient
 from toolkit.core.journal import Journal
 from toolkit.core.sample import Sample
@@ -208,16 +209,13 @@ def vocabulary(model_path: str) -> int | None:
 
 def listen(host: str, port: int) -> socket.socket:
     """A bound socket. Raises EnvironmentFault in one line when the address cannot be had."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    listener = socket.socket(family)
+    listener = socket_for(host)
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
     except OSError as error:
         listener.close()
-        raise EnvironmentFault(
-            f"{host}:{port} cannot be bound ({error.strerror}). Is another service starting there? Choose another --port."
-        ) from error
+        raise unbindable(host, port, error) from error
     listener.setblocking(False)
     return listener
 

@@ -3,6 +3,7 @@
 Everything that looks at the machine is here; commands.py only combines.
 """
 
+import errno
 import importlib.util
 import os
 import random
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from serving.access.shared.secret import secret_of
+from serving.binding import socket_for, unbindable
 from serving.config import EngineConfig, ModelConfig, ServeConfig
 from serving.engines import attach, commands, tiny_model
 from serving.engines.commands import Host, Launch, reached_at
@@ -184,7 +186,8 @@ def _engine_ports(config: EngineConfig, host: Host, gateway_port: int, *, dry: b
 
 
 def free_ports(host: str, count: int, avoid: int = 0) -> tuple[int, ...]:
-    """Ports of PORTS, other than `avoid`, that can be bound on `host` now. Raises EnvironmentFault when too few are left."""
+    """Ports of PORTS, other than `avoid`, that can be bound on `host` now. Raises EnvironmentFault when too few are left, or
+    the host is none of this machine."""
     found: list[int] = []
     candidates = random.sample(PORTS, len(PORTS))
     with ExitStack() as stack:  # all stay bound until all are found, so no port is found twice
@@ -193,10 +196,13 @@ def free_ports(host: str, count: int, avoid: int = 0) -> tuple[int, ...]:
                 break
             if port == avoid:
                 continue
-            probe = stack.enter_context(_socket(host))
-            with suppress(OSError):
+            probe = stack.enter_context(socket_for(host))
+            try:
                 probe.bind((host, port))
                 found.append(port)
+            except OSError as error:
+                if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+                    raise unbindable(host, port, error) from error  # so it is with every port
     if len(found) < count:
         raise EnvironmentFault(
             f"{host}: only {len(found)} of {count} free ports in {PORTS.start}-{PORTS.stop - 1}."
@@ -206,17 +212,14 @@ def free_ports(host: str, count: int, avoid: int = 0) -> tuple[int, ...]:
 
 def refuse_taken(host: str, port: int) -> None:
     """Raises EnvironmentFault when somebody listens there already, or the address is not ours."""
-    with _socket(host) as probe:
+    with socket_for(host) as probe:
         probe.setsockopt(
             socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
         )  # as the server will: old connections do no harm
         try:
             probe.bind((host, port))
         except OSError as error:
-            raise EnvironmentFault(
-                f"{host}:{port} cannot be bound ({error.strerror}). Is a service running there already? "
-                "Stop it, or choose another with --port (0: a free one)."
-            ) from error
+            raise unbindable(host, port, error) from error
 
 
 def new_run_folder(runs: Path, stamp: str) -> Path:
@@ -282,7 +285,3 @@ def _made(runs: Path, stamp: str) -> Path:
             number += 1
         else:
             return folder.resolve()
-
-
-def _socket(host: str) -> socket.socket:
-    return socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)

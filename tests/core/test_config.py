@@ -1,8 +1,11 @@
 """Configuration says what is wrong, where, and what was meant."""
 
+from typing import get_args
+
 import pytest
 
-from serving.config import ServeConfig
+from serving.chat import UNSAFE_FIELDS
+from serving.config import GatewayConfig, ServeConfig
 from toolkit.core.config import load, merge, parse_assignment, set_path
 from toolkit.core.errors import UsageFault
 
@@ -77,6 +80,40 @@ def test_rdma_without_a_device_and_half_an_attachment_are_refused():
         load(ServeConfig, None, ["engine.transfer=rdma"])
     with pytest.raises(UsageFault, match="go together"):
         load(ServeConfig, None, ['engine.attach_prefill=["http://a:1"]'])
+
+
+@pytest.mark.parametrize(
+    ("assignment", "says"),
+    [
+        ("access.memory_mb=1", "configuration:\n  access.memory_mb = 1 is too little"),
+        ("engine.extra_args=3", 'engine.extra_args: should be a list, as ["a", "b"] (got 3)'),
+        ("realtime=3", "realtime: should be a table of keys (got 3)"),
+        ('gateway.allowed_fields=["stop_regx"]', "should be 'stop_regex' (got 'stop_regx')"),
+        ("gateway.host=http://10.0.0.1", "gateway.host: write an address"),
+        ("gateway.host=10.0.0.1:80", "gateway.host: write an address"),
+        ('gateway.host=""', "gateway.host: write an address"),
+        ("gateway.host=10.0.0.", "gateway.host: write an address"),
+    ],
+)
+def test_a_wrong_value_is_told_once_in_the_files_own_words(assignment, says):
+    """Not in Python's."""
+    with pytest.raises(UsageFault) as refused:
+        load(ServeConfig, None, [assignment])
+
+    assert says in refused.value.message
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::1", "gateway-1.internal", "localhost"])
+def test_addresses_and_names_are_hosts(host):
+    """Whether they are this machine's is seen when they are bound."""
+    assert load(ServeConfig, None, [f"gateway.host={host}"]).gateway.host == host
+
+
+def test_fields_that_can_be_opened_are_those_that_are_closed():
+    """The configuration's list and the gateway's are one."""
+    assert set(get_args(get_args(GatewayConfig.model_fields["allowed_fields"].annotation)[0])) == set(
+        UNSAFE_FIELDS
+    )
 
 
 def test_every_field_has_a_description():

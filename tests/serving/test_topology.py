@@ -1,11 +1,13 @@
 """What `toolkit serve` finds out about this machine."""
 
+import errno
 import socket
 from pathlib import Path
 
 import pytest
 
 from serving import topology
+from serving.binding import unbindable
 from serving.config import EngineConfig, ServeConfig
 from serving.service import Service
 from serving.topology import (
@@ -103,6 +105,26 @@ def test_a_taken_port_is_refused() -> None:
 
         with pytest.raises(EnvironmentFault, match="cannot be bound"):
             refuse_taken("127.0.0.1", taken.getsockname()[1])
+
+
+def test_a_host_that_is_none_of_this_machine_is_told_as_that_not_as_a_taken_port() -> None:
+    """Also where any port would do: no 4,500 tries."""
+    for tried in (lambda: refuse_taken("192.0.2.1", 8000), lambda: free_ports("192.0.2.1", 1)):
+        with pytest.raises(EnvironmentFault, match=r"192\.0\.2\.1 is no address of this machine"):
+            tried()
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "'nohost' cannot be resolved"),
+        (OSError(errno.EACCES, "Permission denied"), "below 1024"),
+        (OSError(errno.EADDRINUSE, "Address already in use"), "--port"),
+    ],
+)
+def test_what_cannot_be_bound_says_why_and_what_to_do(error: OSError, says: str) -> None:
+    """One sentence each."""
+    assert says in unbindable("nohost", 80, error).message
 
 
 @pytest.mark.parametrize(

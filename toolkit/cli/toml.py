@@ -21,7 +21,7 @@ def _table(model: BaseModel, path: tuple[str, ...]) -> Iterator[str]:
         value = getattr(model, name)
         description = field.description or ""
         if isinstance(value, BaseModel):
-            below.append((name, value, description))
+            below.append((name, value, description or (type(value).__doc__ or "").partition("\n")[0]))
         else:
             if description:
                 yield f"# {description}"

@@ -13,6 +13,9 @@ from toolkit.core.masked import masked
 
 M = TypeVar("M", bound=BaseModel)
 
+_PLAIN = {"tuple_type": 'should be a list, as ["a", "b"]', "model_type": "should be a table of keys"}
+"""pydantic's words for Python, in TOML's."""
+
 
 class Section(BaseModel):
     """A frozen configuration table that refuses keys it does not know."""
@@ -96,7 +99,8 @@ def _explain(model: type[BaseModel], item: dict[str, Any]) -> str:
     if item["type"] != "extra_forbidden":
         given = item.get("input")
         got = "" if isinstance(given, Mapping) else f" (got {masked(repr(given))})"
-        return f"{dotted or 'configuration'}: {str(item['msg']).removeprefix('Value error, ')}{got}."
+        said = _PLAIN.get(str(item["type"])) or str(item["msg"]).removeprefix("Value error, ")
+        return f"{dotted}: {said}{got}." if dotted else f"{said}{got}."
     name, known = str(location[-1]), sorted(_fields_at(model, location[:-1]))
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
     elsewhere = [path for path in _paths(model) if path.rpartition(".")[2] == name]
