@@ -208,13 +208,15 @@ class Answerer:
             granted = self._retries.ask(cause, progress.attempts, now=now, deadline=deadline, other=other)
         then = granted if isinstance(granted, Refusal) else "retried"
         progress.lost.append(
-            Lost(pair, cause, error.message, then, progress.dispatched_at, now, progress.choice)
+            Lost(pair, cause, str(error), then, progress.dispatched_at, now, progress.choice)
         )
         if not isinstance(granted, Refusal):
             return granted
         if cause is Cause.TRANSFER and not other:
             raise EngineUnavailable(
-                f"{error.message} No other pair is in rotation.", retry_after_s=self._book.retry_after_s(now)
+                f"{error.message} No other pair is in rotation.",
+                retry_after_s=self._book.retry_after_s(now),
+                internal=error.internal,
             ) from error
         raise error
 

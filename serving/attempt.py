@@ -10,8 +10,8 @@ from toolkit.core.errors import EngineFailed
 class LegLost(EngineFailed):
     """The connection to an engine broke; `engine` should be looked at before it gets more work."""
 
-    def __init__(self, message: str, engine: str) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, engine: str, internal: str = "") -> None:
+        super().__init__(message, internal=internal)
         self.engine = engine
 
 

@@ -148,8 +148,8 @@ class Prober:
         try:
             await self._dispatcher.whole(pair, self._body, limits, Progress())
         except ToolkitError as error:
-            self.faults[pair.name] = error.message
-            log.warning("pair %s did not pass the probe: %s", pair.name, error.message)
+            self.faults[pair.name] = str(error)
+            log.warning("pair %s did not pass the probe: %s", pair.name, error)
             await self._failed(pair, error, pulses)
             return
         self.faults.pop(pair.name, None)

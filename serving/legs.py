@@ -39,7 +39,7 @@ class Legs:
         try:
             return await self._client.send("POST", f"{engine.url}/v1/chat/completions", JSON_HEADERS, pieces)
         except TransportError as error:
-            raise LegLost(f"{engine.name} cannot be reached: {error}.", engine.name) from error
+            raise LegLost(f"{engine.name} cannot be reached.", engine.name, str(error)) from error
 
     async def prefill(
         self, posting: Posting, name: str, progress: Progress, on_prefilled: OnPrefilled
@@ -62,7 +62,7 @@ class Legs:
             if progress.prefill_done_at is None:
                 progress.prefill_done_at = self._clock.monotonic()
         except TransportError as error:
-            raise LegLost(f"The connection to {name} broke: {error}.", name) from error
+            raise LegLost(f"The connection to {name} broke.", name, str(error)) from error
         finally:
             response.close()
 
@@ -108,7 +108,7 @@ class Legs:
         except TimeoutError:
             raise self._late(progress, limits, pair, sending) from None
         except TransportError as error:
-            raise LegLost(f"The connection to {name} broke: {error}.", name) from error
+            raise LegLost(f"The connection to {name} broke.", name, str(error)) from error
         finally:
             progress.usage = dict(reader.usage or {})
             progress.token_events = reader.token_events
@@ -156,7 +156,7 @@ class Legs:
         except TimeoutError:
             raise self._late(progress, limits, pair, sending=False) from None
         except TransportError as error:
-            raise LegLost(f"The connection to {name} broke: {error}.", name) from error
+            raise LegLost(f"The connection to {name} broke.", name, str(error)) from error
         finally:
             if response is not None:
                 response.close()

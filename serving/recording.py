@@ -77,7 +77,7 @@ class Recording:
                 ended=round(now - self.arrived, 6),
             ),
             error_code=None if error is None else error.code.code,
-            error_message=None if error is None else error.message[:500],
+            error_message=None if error is None else str(error)[:500],
             error_hop=None if error is None else (error.hop or self.hop()),
             tenant=self.tenant,
             model=model,

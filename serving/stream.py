@@ -114,14 +114,24 @@ def has_content(delta: Mapping[str, Any]) -> bool:
 
 
 def refusal(engine: str, status: int, document: object) -> ToolkitError:
-    """The typed error for an engine's refusal: 4xx is the caller's, 429 and 503 are backpressure, the rest is a failure."""
+    """The typed error for an engine's refusal: 4xx is the caller's, 429 and 503 are backpressure, the rest is a failure.
+
+    Its words reach the client where they are about the request; else they are the operator's.
+    """
     message = _message_of(document)
     if status in (429, 503):
-        return Busy(f"{engine} has no room: {message}", code="engine_busy", retry_after_s=RETRY_AFTER_S)
+        return Busy(
+            "The engines have no room for this request now.",
+            code="engine_busy",
+            retry_after_s=RETRY_AFTER_S,
+            internal=f"{engine} has no room: {message}",
+        )
     if 400 <= status < 500 and status not in (408, 499):
         return InvalidRequest(f"The engine refused the request: {message}", code="engine_rejected")
-    kind = TransferFailed if TRANSFER_FAILED in message and ABORTED not in message else EngineFailed
-    return kind(f"{engine} failed ({status}): {message}")
+    internal = f"{engine} failed ({status}): {message}"
+    if TRANSFER_FAILED in message and ABORTED not in message:
+        return TransferFailed("The request's state did not get from prefill to decode.", internal=internal)
+    return EngineFailed("An engine failed on this request.", internal=internal)
 
 
 def _status_of(document: Mapping[str, Any]) -> int:

@@ -279,6 +279,11 @@ def test_an_engine_in_backpressure_is_not_called_broken(tmp_path):
 
     exchanges, ready = asyncio.run(scenario())
 
+    assert {e.json["error"]["message"] for e in exchanges} == {
+        "The engines have no room for this request now."
+    }
+    assert all("request queue is full" in record["error_message"] for record in records(tmp_path))
+
     assert {(e.status, e.json["error"]["code"], e.headers["retry-after"]) for e in exchanges} == {
         (503, "engine_busy", "1")
     }

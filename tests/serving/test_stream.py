@@ -41,7 +41,18 @@ def test_an_engines_status_says_whose_turn_it_is(status, kind, code):
 
     assert isinstance(error, kind)
     assert error.code.code == code
-    assert "why" in error.message
+    assert "why" in str(error)
+
+
+@pytest.mark.parametrize("status", [429, 503, 500, 408])
+def test_the_engines_own_words_are_the_operators_unless_they_are_about_the_request(status):
+    """A client learns what to do; logs, the journal and traces learn what it was."""
+    error = refusal(
+        "decode-0", status, {"message": "KVTransferError(bootstrap_room=7): Decode transfer failed"}
+    )
+
+    assert "bootstrap_room" not in str(error.body("req-1"))
+    assert "bootstrap_room=7" in str(error)
 
 
 def test_the_engines_paths_and_input_are_cut_from_its_message():

@@ -76,7 +76,11 @@ CODES: dict[str, Code] = _table(
 
 
 class ToolkitError(Exception):
-    """Any failure this project raises on purpose. Never raised itself."""
+    """Any failure this project raises on purpose. Never raised itself.
+
+    message: what a client may read. internal: what is beside it for operators alone, an engine's own words for one; str()
+    has both, for logs, the journal and traces.
+    """
 
     default_code: ClassVar[str] = "internal_error"
 
@@ -88,9 +92,11 @@ class ToolkitError(Exception):
         param: str | None = None,
         retry_after_s: float | None = None,
         hop: str | None = None,
+        internal: str = "",
     ) -> None:
-        super().__init__(message)
+        super().__init__(f"{message} [{internal}]" if internal else message)
         self.message = message
+        self.internal = internal
         self.code = CODES[code or self.default_code]
         self.param = param
         self.retry_after_s = retry_after_s
