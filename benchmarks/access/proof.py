@@ -21,13 +21,18 @@ from pathlib import Path
 import uvloop
 from proof_fronts import BARE, GATEWAY, NAIVE, Front, Peak, Stand, stand
 from proof_page import Run, page
-from proof_payloads import BOMBS, LARGE, PHOTOS, TEXT, Bodies
+from proof_payloads import BOMBS, LARGE, PHOTOS, READY, TEXT, Bodies
 from proof_records import OWN, Incident, Measured, Row
 
 RESULT = Path(__file__).parents[1] / "results" / "access-proof.md"
 TEXTS_PER_S, UPLOAD_EVERY_S = 4.0, 2.0
 QUIET_S, QUIET_CORES = 0.3, 0.15
 STILL_S = 240.0
+INCIDENTS = (
+    *((name, beside) for name in (GATEWAY, BARE) for beside in ("", READY, LARGE)),
+    *((NAIVE, beside) for beside in ("", LARGE)),
+)
+"""Beside READY, text waits for the engines' own work on an image and for nothing else."""
 
 
 @dataclass(frozen=True)
@@ -117,7 +122,7 @@ class Proof:
                 return
         note("the pair is still busy; going on")
 
-    async def incident(self, front: Front, seconds: float, *, beside: bool) -> Incident:
+    async def incident(self, front: Front, seconds: float, beside: str) -> Incident:
         """Open loop: what is due is sent, whatever became of the rest."""
         await self.quiet()
         await self._well(front)
@@ -126,7 +131,7 @@ class Proof:
         due = [(number / TEXTS_PER_S, TEXT) for number in range(texts)]
         if beside:
             due += [
-                (1.0 + number * UPLOAD_EVERY_S, LARGE)
+                (1.0 + number * UPLOAD_EVERY_S, beside)
                 for number in range(int((seconds - 1) / UPLOAD_EVERY_S))
             ]
         before, own, began = self._on.cpu(), time.process_time(), time.monotonic() + 0.2
@@ -140,7 +145,7 @@ class Proof:
         found.cores[OWN] = (time.process_time() - own) / took
         await asyncio.gather(*tasks)
         note(
-            f"{front.name:<12} {'beside uploads' if beside else 'alone':<15} text p50 {found.percentile(0.5):.2f} s, "
+            f"{front.name:<12} beside {beside or 'nothing':<15} text p50 {found.percentile(0.5):.2f} s, "
             f"p95 {found.percentile(0.95):.2f} s {dict(found.texts)} uploads {dict(found.uploads)}"
         )
         return found
@@ -172,10 +177,9 @@ async def measure(on: Stand, bodies: Bodies, scale: Scale) -> Measured:
     for payload in BOMBS:
         rows += [await proof.one(on.fronts[name], payload, 0) for name in scale.bombs_on]
     incidents = []
-    for name in (GATEWAY, NAIVE, BARE):
-        for beside in (False, True):
-            seconds = scale.beside_s if beside else scale.alone_s
-            incidents.append(await proof.incident(on.fronts[name], seconds, beside=beside))
+    for name, beside in INCIDENTS:
+        seconds = scale.beside_s if beside else scale.alone_s
+        incidents.append(await proof.incident(on.fronts[name], seconds, beside))
     return Measured(rows, incidents, proof.idle, proof.sent_again)
 
 
@@ -210,7 +214,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
     began, load = time.monotonic(), os.getloadavg()[0]
     bodies = Bodies("", scale.rounds)
-    for payload in (*PHOTOS, *BOMBS):
+    for payload in (*PHOTOS, *BOMBS, READY):
         for at in range(scale.rounds):
             bodies.make(payload, at)  # drawn before anything is measured
     note("payloads made; starting the pair")

@@ -27,11 +27,12 @@ class Row:
 class Incident:
     """Text at 4/s for a while through one front. ttfts_s: from the instant each was due; failed ones are infinite.
 
-    cores: CPU seconds a second in the window, by process. uploads, texts: how many ended how.
+    beside: the photo that came every two seconds, or nothing. cores: CPU seconds a second in the window, by process.
+    uploads, texts: how many ended how.
     """
 
     front: str
-    beside: bool
+    beside: str
     seconds: float
     ttfts_s: list[float] = field(default_factory=list)
     texts: Counter[str] = field(default_factory=Counter)
