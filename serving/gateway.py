@@ -141,6 +141,7 @@ class Gateway:
             self._record,
             self._keep_result if config.storage.results else None,
         )
+            service.own_key,
         self.lifecycle = Lifecycle(parts)
         self.api = Api(self.lifecycle, self.keys, self.status)
 

@@ -17,7 +17,7 @@ import orjson
 from serving.config import ServeConfig
 from serving.engines.commands import Launch
 from serving.engines.process import Command
-from serving.service import EngineEndpoint, Service
+from serving.service import OWN_HEADER, EngineEndpoint, Service
 from serving.supervisor import Member, News, Supervisor
 from serving.topology import Plan
 from toolkit.core.clock import SystemClock
@@ -103,7 +103,7 @@ async def _run(
     engines = [engine_member(plan.config, run_dir, one) for one in plan.launches]
     await supervisor.start([*engines, gateway_member(plan.config, run_dir, plan.gateway_url)])
     url = f"{plan.gateway_url}/v1/chat/completions"
-    first = await ask(client, url, audience.question(service), plan.api_key)
+    first = await ask(client, url, audience.question(service), plan.api_key, service.own_key)
     audience.ready(service, first)
     await supervisor.watch()
 
@@ -142,10 +142,12 @@ def _command(
     return Command(name, argv, env, log, limits.log_max_bytes, limits.log_keep_files, grace_s)
 
 
-async def ask(client: HttpClient, url: str, body: bytes, key: str = "") -> FirstAnswer:
-    """Post one question with a long budget and read the whole answer. No trouble is raised: it is told."""
+async def ask(client: HttpClient, url: str, body: bytes, key: str = "", own_key: str = "") -> FirstAnswer:
+    """Post one question of our own with a long budget and read the whole answer. No trouble is raised: it is told."""
     began = time.monotonic()
     headers = [("content-type", "application/json"), ("x-ttft-budget-ms", str(int(FIRST_ANSWER_S * 1000)))]
+    if own_key:
+        headers.append((OWN_HEADER, own_key))
     if key:
         headers.append(("authorization", f"Bearer {key}"))
     try:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import hmac
 import logging
 import uuid
 from collections.abc import Callable, Mapping
@@ -25,6 +26,8 @@ from serving.recording import Recording
 from serving.reply import Forwarder, hang_up, patience, send_whole, tell
 from serving.result import Result
 from serving.schedule.admit import Admission, Moves
+from serving.schedule.configured import rules_of
+from serving.service import OWN_HEADER
 from serving.tokenizer.counting import TextCounter
 from toolkit.core.clock import Clock
 from toolkit.core.errors import Busy, ClientGone, EngineUnavailable, NotFound, OutOfTime, ToolkitError
@@ -55,6 +58,7 @@ class Parts:
     clock: Clock
     on_sample: OnSample
     keep_result: KeepResult | None = None
+    own_key: str = ""  # of Service
 
 
 class Lifecycle:
@@ -134,6 +138,8 @@ class Lifecycle:
             head.header("x-ttft-budget-ms"),
             parts.config.default_slo_class,
             budgets,
+        told = (head.header(OWN_HEADER) or "").encode()
+        recording.own = bool(parts.own_key) and hmac.compare_digest(told, parts.own_key.encode())
         )
         if self.stopping:
             raise EngineUnavailable("The gateway is stopping.", code="shutting_down", retry_after_s=1.0)
@@ -192,11 +198,11 @@ class Lifecycle:
     async def _prepare(self, recording: Recording, request: chat.ChatRequest) -> PreparedImages:
         try:
             prepared = await self._parts.access.prepare(
-                [slot.url for slot in request.images], recording.deadline
+                [slot.url for slot in request.images], recording.deadline, keep=not recording.own
             )
         except OutOfTime as error:
             raise out_of_time(error.hop or "prepare", recording.promise.budget_s) from error
-        if self._parts.keep_result is not None:
+        if self._parts.keep_result is not None and not recording.own:
             recording.result = Result(request, prepared.digests)
         recording.images = tuple(image.record for image in prepared.images)
         recording.fetched, recording.prepared = prepared.fetched_at, prepared.prepared_at

@@ -22,6 +22,7 @@ class Recording:
     arrived_at: float
     promise: Promise
     tenant: str = "anonymous"
+    own: bool = False  # our own question at the start: nothing of it is kept
     stream: bool = False
     choices: int = 1
     workload_class: WorkloadClass = WorkloadClass.UNCLASSIFIED

@@ -15,6 +15,8 @@ from toolkit.core.errors import UsageFault
 from toolkit.core.masked import WHOLE, masked
 
 SERVICE_FILE = "service.json"
+OWN_HEADER = "x-toolkit-own"
+"""Carries Service.own_key: the launcher's own question, no user's."""
 
 
 class EngineEndpoint(Section):
@@ -43,6 +45,9 @@ class Service(Section):
     model_name: str
     started_at: float = Field(description="Unix seconds.")
     launcher_pid: int = 0
+    own_key: str = Field(
+        "", repr=False, description="Marks the launcher's own questions: nothing of them is kept."
+    )
 
     @property
     def prefills(self) -> tuple[EngineEndpoint, ...]:

@@ -7,6 +7,7 @@ import errno
 import importlib.util
 import os
 import random
+import secrets
 import shutil
 import socket
 import subprocess
@@ -58,6 +59,7 @@ class Plan:
             model_name=self.model_name,
             started_at=time.time(),
             launcher_pid=os.getpid(),
+            own_key=secrets.token_hex(16),
         )
 
 

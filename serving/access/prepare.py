@@ -122,12 +122,18 @@ class Access:
         return self._usual.grid
 
     async def prepare(
-        self, urls: Sequence[str | Lifted], deadline: float, grid: ImageGrid | None = None
+        self,
+        urls: Sequence[str | Lifted],
+        deadline: float,
+        grid: ImageGrid | None = None,
+        *,
+        keep: bool = True,
     ) -> PreparedImages:
         """Every image, or the first error; then the others are given up. Equal URLs are prepared once.
 
         `deadline` is an instant of the clock's monotonic(); at it OutOfTime is raised with hop "fetch" or "prepare".
         grid: a smaller one of the same model (fit.py), for pictures with fewer tokens; they stay in this gateway's memory.
+        keep: whether anything of them may outlast the request.
         Raises InvalidRequest, TooLarge and Busy too; messages begin with "image 2 of 5: ".
         """
         if not urls:
@@ -146,7 +152,7 @@ class Access:
             async with asyncio.TaskGroup() as group:
                 tasks = {
                     place: group.create_task(
-                        self._one(urls[place], f"image {place + 1} of {len(urls)}", deadline, shape)
+                        self._one(urls[place], f"image {place + 1} of {len(urls)}", deadline, shape, keep)
                     )
                     for place in sorted(set(first))
                 }
@@ -173,23 +179,25 @@ class Access:
         return _Shape(grid, hashlib.sha256(self._usual.recipe + repr(grid).encode()).digest())
 
     async def _one(
-        self, url: str | Lifted, name: str, deadline: float, shape: _Shape
+        self, url: str | Lifted, name: str, deadline: float, shape: _Shape, keep: bool
     ) -> tuple[Prepared, float, bytes]:
         while True:
             try:
-                return await self._attempt(url, name, deadline, shape)
+                return await self._attempt(url, name, deadline, shape, keep)
             except LateError as error:
                 if error.deadline >= deadline:
                     raise
                 # Somebody in more of a hurry, whose image it was first, gave it up.
 
     async def _attempt(
-        self, url: str | Lifted, name: str, deadline: float, shape: _Shape
+        self, url: str | Lifted, name: str, deadline: float, shape: _Shape, keep: bool
     ) -> tuple[Prepared, float, bytes]:
         hop = "fetch"
         try:
             async with asyncio.timeout(deadline - self._clock.monotonic()):
                 source = await self._read(url, deadline, shape)
+                if not keep:
+                    source = replace(source, fetched=replace(source.fetched, keep=False))
                 digest = source.fetched.digest
                 picture = self._picture(source, deadline, shape)
                 del source  # only the work itself holds the file while many wait for it

@@ -17,6 +17,7 @@ from toolkit.core.clock import SystemClock
 from toolkit.core.config import merge
 from toolkit.core.journal import read
 
+OWN_KEY = "of the launcher"
 MODEL = {"family": "qwen2_5_vl", "min_pixels": 3136, "max_pixels": 200704}
 
 
@@ -60,6 +61,7 @@ async def rig(
             gateway_url="http://127.0.0.1:1",
             model_name="m",
             started_at=time.time(),
+            own_key=OWN_KEY,
         )
         gateway = Gateway(service, tmp_path, SystemClock(), random.Random(5))
         made = Rig(gateway, legs, tmp_path)

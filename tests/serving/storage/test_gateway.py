@@ -10,8 +10,9 @@ import orjson
 import pytest
 from obstore.store import LocalStore
 
+from serving.service import OWN_HEADER
 from tests.serving.access import pictures
-from tests.serving.rig import Rig, chat, rig
+from tests.serving.rig import OWN_KEY, Rig, chat, rig
 from tests.serving.stand_ins import wire
 from tests.serving.storage.kept import body, image_key, keys
 
@@ -104,6 +105,24 @@ def test_nothing_is_stored_or_collected_by_default(tmp_path: Path) -> None:
         assert [path.name for path in (tmp_path / "runs").iterdir()] == ["journal"]
 
     (tmp_path / "runs").mkdir()
+    asyncio.run(run())
+
+
+def test_the_launchers_own_first_question_is_nobodys_and_is_not_stored(tmp_path: Path) -> None:
+    """Who does not know the key of this start is a user, whatever the header says; the same photo from a user is stored."""
+
+    async def run() -> None:
+        async with rig(tmp_path, settings(tmp_path, images=True, results=True)) as made:
+            assert (await made.ask(about(PNG), headers={OWN_HEADER: OWN_KEY})).status == 200
+            assert made.gateway.storage is not None
+            assert (made.gateway.storage.left, made.gateway.access.held_images) == (0, 0)
+            assert (await made.ask(about(JPEG), headers={OWN_HEADER: "guessed"})).status == 200
+            assert (await made.ask(about(PNG))).status == 200
+
+        stored = keys(LocalStore(tmp_path / "store"))
+        assert {key_of(PNG), key_of(JPEG)} <= set(stored)
+        assert len(results(tmp_path)) == 2
+
     asyncio.run(run())
 
 
