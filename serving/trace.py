@@ -10,6 +10,13 @@ from toolkit.core.sample import LostAttempt, Sample
 JOURNAL = "requests"
 BAR_CHARS = 40
 
+FOUND = {
+    "memory": ", found in this gateway's cache",
+    "shared": ", found in the shared cache",
+    "joined": ", prepared once with another request's",
+}
+"""ImageRecord.cache in words."""
+
 MEANING = {
     "body": "reading the body",
     "fetch": "fetching images",
@@ -22,29 +29,58 @@ MEANING = {
 }
 
 
-def find(folder: Path, request_id: str) -> Sample:
-    """The newest record whose id begins with `request_id` (`last`: the newest of all).
+def search(runs: Path, request_id: str) -> tuple[Path, Sample]:
+    """The newest run folder below `runs` that knows the id, as `find` takes it, and the record.
+
+    Raises UsageFault when none does, or when the beginning fits several in one.
+    """
+    latest = (runs / "latest").resolve()
+    older = sorted((path for path in runs.glob("serve-*") if path.resolve() != latest), reverse=True)
+    folders = [path for path in (latest, *older) if journal.files(path / "journal", JOURNAL)]
+    if not folders:
+        raise UsageFault(
+            f"{runs.absolute()}: no journal here. Run folders are made in ./runs of the folder that `toolkit serve` was started in; "
+            "name one with --run."
+        )
+    for folder in folders:
+        if found := _matches(folder / "journal", request_id):
+            return folder, _the_one(found, request_id)
+    raise UsageFault(
+        f"No request {request_id!r} in the {len(folders)} run folders of {runs} that have a journal. The id is the x-request-id"
+        " header of an answer; a run folder elsewhere is named with --run."
+    )
+
+
+def find(run: Path, request_id: str) -> Sample:
+    """The newest record of one run folder whose id begins with `request_id` (`last`: the newest of all).
 
     Raises UsageFault when there is none, or when the beginning fits several.
     """
-    files = journal.files(folder, JOURNAL)
-    if not files:
+    folder = run / "journal"
+    if not journal.files(folder, JOURNAL):
+        raise UsageFault(f"{folder.absolute()}: no journal here. Is {run} a run folder of `toolkit serve`?")
+    found = _matches(folder, request_id)
+    if not found:
         raise UsageFault(
-            f"{folder.absolute()}: no journal here. Run folders are made in ./runs of the folder that `toolkit serve` was started in; "
-            "name one with --run."
+            f"No request {request_id!r} in {folder}. The id is the x-request-id header of an answer; without --run all run"
+            " folders are searched."
         )
+    return _the_one(found, request_id)
+
+
+def _matches(folder: Path, request_id: str) -> dict[str, dict[str, object]]:
     found: dict[str, dict[str, object]] = {}
-    for path in files:
+    for path in journal.files(folder, JOURNAL):
         for record in journal.read(path):
             identity = str(record.get("request_id", ""))
             if request_id == "last" or identity.startswith(request_id):
                 found[identity] = record
         if found and (request_id == "last" or request_id in found):
             break
-    if not found:
-        raise UsageFault(
-            f"No request {request_id!r} in {folder}. The id is the x-request-id header of an answer."
-        )
+    return found
+
+
+def _the_one(found: dict[str, dict[str, object]], request_id: str) -> Sample:
     if request_id in found:
         return Sample.from_dict(found[request_id])
     if request_id != "last" and len(found) > 1:
@@ -78,7 +114,7 @@ def render(sample: Sample) -> str:
     )
     lines += [
         f"image: {image.width}x{image.height} {image.format} {image.size_bytes} B ({image.origin}) -> "
-        f"{image.prepared_width}x{image.prepared_height}, {image.tokens} tokens"
+        f"{image.prepared_width}x{image.prepared_height}, {image.tokens} tokens{FOUND.get(image.cache, '')}"
         for image in sample.images
     ]
     spent = stages(sample)

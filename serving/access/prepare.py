@@ -30,7 +30,10 @@ REFUSAL_S = 60.0
 """How long a refusal is remembered: a cut-off file costs a whole decode each time it is tried again. Not for good,
 since what looks like a bad file may have been a decoder short of memory."""
 
-TIER = "memory"
+TIER: Literal["memory"] = "memory"
+
+How = Literal["", "memory", "shared", "joined"]
+"""Where a picture was found, as ImageRecord.cache tells it."""
 
 OnImage = Callable[[bytes, bytes, str], None]
 """digest, file, format; called on the event loop."""
@@ -99,7 +102,7 @@ class Access:
         self._on_image = on_image
         self._held: Store[bytes, Prepared | _Refusal] = Store(int(config.cache_mb * MB * (1 - PAGES_SHARE)))
         self._reading: SingleFlight[tuple[bytes, Url], _Source] = SingleFlight()
-        self._preparing: SingleFlight[bytes, Prepared] = SingleFlight()
+        self._preparing: SingleFlight[bytes, tuple[Prepared, How]] = SingleFlight()
 
     @property
     def held_images(self) -> int:
@@ -199,18 +202,18 @@ class Access:
                 if not keep:
                     source = replace(source, fetched=replace(source.fetched, keep=False))
                 digest = source.fetched.digest
-                picture = self._picture(source, deadline, shape)
+                how, picture = self._picture(source, deadline, shape)
                 del source  # only the work itself holds the file while many wait for it
                 fetched_at = self._clock.monotonic()
                 hop = "prepare"
-                prepared = await picture
+                prepared, made = await picture
         except TimeoutError as error:
             raise OutOfTime(f"{name}: the time budget ended during {hop}.", hop=hop) from error
         except LateError:
             raise
         except ToolkitError as error:
             raise named(error, name) from error
-        return _of_origin(prepared, "data" if is_data(url) else "url"), fetched_at, digest
+        return _for_this(prepared, "data" if is_data(url) else "url", how or made), fetched_at, digest
 
     async def _read(self, url: str | Lifted, deadline: float, shape: _Shape) -> _Source:
         data = is_data(url)
@@ -236,7 +239,9 @@ class Access:
         # What was found then counts, even if it had to make room since.
         return _Source(fetched, found[0] if fetched.data is None else None)
 
-    def _picture(self, source: _Source, deadline: float, shape: _Shape) -> Awaitable[Prepared]:
+    def _picture(
+        self, source: _Source, deadline: float, shape: _Shape
+    ) -> tuple[How, Awaitable[tuple[Prepared, How]]]:
         """The picture, held or to come. Not a coroutine: it must not keep the file while its caller waits."""
         key = shape.recipe + source.fetched.digest
         held = source.held or self._held.get(key, self._clock.monotonic())
@@ -244,19 +249,21 @@ class Access:
             self._meter.count(names.IMAGE_CACHE, tier=TIER, result="hit")
             if isinstance(held, Prepared):
                 self._accepted(source.fetched, held, shape)
-            return _told(held)
-        result = "wait" if key in self._preparing else "miss"
-        self._meter.count(names.IMAGE_CACHE, tier=TIER, result=result)
-        return self._preparing.join(
+            return TIER, _told(held)
+        joined = key in self._preparing
+        self._meter.count(names.IMAGE_CACHE, tier=TIER, result="wait" if joined else "miss")
+        flight = self._preparing.join(
             key, lambda begin: self._prepare_and_keep(key, source.fetched, deadline, shape, begin)
-        ).wait()
+        )
+        return "joined" if joined else "", flight.wait()
 
     async def _prepare_and_keep(
         self, key: bytes, fetched: Fetched, deadline: float, shape: _Shape, begin: Begin
-    ) -> Prepared:
+    ) -> tuple[Prepared, How]:
         assert fetched.data is not None
         shared = self._shared if shape is self._usual else None
         prepared = await shared.get(key, len(fetched.data)) if shared is not None else None
+        how: How = "" if prepared is None else "shared"
         if prepared is None:
             prepared = await self._prepare_anew(key, fetched, deadline, shape, begin)
             if fetched.keep and shared is not None:
@@ -264,7 +271,7 @@ class Access:
         if fetched.keep:
             self._held.put(key, prepared, len(prepared.data_uri))
         self._accepted(fetched, prepared, shape)
-        return prepared
+        return prepared, how
 
     def _accepted(self, fetched: Fetched, prepared: Prepared, shape: _Shape) -> None:
         if self._on_image is None or shape is not self._usual:
@@ -296,15 +303,15 @@ class Access:
         self._meter.observe(names.IMAGE_CPU, made.encode_s, step="encode", format=record.format)
 
 
-def _of_origin(prepared: Prepared, origin: Literal["data", "url"]) -> Prepared:
-    """The same picture with this request's origin: the first who asked may have sent it the other way."""
-    if prepared.record.origin == origin:
+def _for_this(prepared: Prepared, origin: Literal["data", "url"], how: How) -> Prepared:
+    """The same picture as it came to this request: the first who asked may have sent it the other way."""
+    if (prepared.record.origin, prepared.record.cache) == (origin, how):
         return prepared
-    return replace(prepared, record=replace(prepared.record, origin=origin))
+    return replace(prepared, record=replace(prepared.record, origin=origin, cache=how))
 
 
-async def _told(held: Prepared | _Refusal) -> Prepared:
+async def _told(held: Prepared | _Refusal) -> tuple[Prepared, How]:
     """What is remembered, told as if it were new."""
     if isinstance(held, _Refusal):
         raise held.kind(held.message, code=held.code)
-    return held
+    return held, TIER

@@ -1,8 +1,10 @@
 """`toolkit request`: where one request's time went."""
 
+from dataclasses import replace
+
 import pytest
 
-from serving.trace import find, render
+from serving.trace import find, render, search
 from toolkit.core.errors import UsageFault
 from toolkit.core.journal import Journal
 from toolkit.core.sample import (
@@ -35,8 +37,8 @@ def sample(identity, **changes):
     return Sample(**{**fields, **changes})
 
 
-def write(folder, *samples):
-    journal = Journal(folder, "requests", max_file_bytes=1 << 20, keep_files=2)
+def write(run, *samples):
+    journal = Journal(run / "journal", "requests", max_file_bytes=1 << 20, keep_files=2)
     for one in samples:
         journal.append(one.to_dict())
     journal.close()
@@ -57,6 +59,8 @@ def test_the_picture_shows_each_hop_and_the_image(tmp_path):
     assert hops == ["body", "fetch", "prepare", "wait", "dispatch", "prefill", "first_token", "decode"]
     assert "TTFT 130.0 ms of 3000 ms budget" in text
     assert "image: 4000x3000 JPEG 900000 B (data) -> 504x392, 252 tokens" in text
+    found = replace(sample("r").images[0], cache="shared")
+    assert "252 tokens, found in the shared cache" in render(sample("r", images=(found,)))
     assert "68.5 ms  prefill and KV transfer" in text
 
 
@@ -123,3 +127,20 @@ def test_last_is_the_newest_and_a_beginning_must_be_unique(tmp_path):
         find(tmp_path, "nope")
     with pytest.raises(UsageFault, match="no journal"):
         find(tmp_path / "elsewhere", "last")
+
+
+def test_older_runs_are_searched_too_the_newest_first(tmp_path):
+    """A service that was started again has a new folder; its clients' ids are of the old one."""
+    days = [tmp_path / f"serve-2026113{day}-000000" for day in range(3)]
+    write(days[0], sample("req-old1"), sample("req-both1"))
+    write(days[1], sample("req-both2"))
+    days[2].mkdir()
+    (tmp_path / "latest").symlink_to(days[2].name)
+
+    assert search(tmp_path, "req-old1") == (days[0], sample("req-old1"))
+    assert search(tmp_path, "req-both")[1].request_id == "req-both2"
+    assert search(tmp_path, "last")[0] == days[1]
+    with pytest.raises(UsageFault, match=r"in the 2 run folders .* --run"):
+        search(tmp_path, "nope")
+    with pytest.raises(UsageFault, match="no journal"):
+        search(tmp_path / "elsewhere", "last")

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from toolkit.cli.console import RUNS
+
 
 def request(
     request_id: Annotated[
@@ -14,16 +16,23 @@ def request(
             metavar="ID",
         ),
     ],
-    run: Annotated[Path, typer.Option("--run", help="Run folder of `toolkit serve`.")] = Path("runs/latest"),
+    run: Annotated[
+        Path | None,
+        typer.Option(
+            "--run", help="One run folder of `toolkit serve`. Without it: all in ./runs, the newest first."
+        ),
+    ] = None,
     json_out: Annotated[bool, typer.Option("--json", help="Print the record as JSON.")] = False,
 ) -> None:
     """Show where one request's time went.
 
     Example: toolkit request last
     """
-    from serving.trace import find, render
+    from serving.trace import find, render, search
 
-    sample = find(run / "journal", request_id)
+    folder, sample = search(RUNS, request_id) if run is None else (run, find(run, request_id))
+    if run is None and folder != (RUNS / "latest").resolve():
+        typer.echo(f"from an older run: {folder}", err=True)
     if json_out:
         import orjson
 

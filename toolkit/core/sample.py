@@ -47,6 +47,7 @@ class ImageRecord:
     prepared_width: int
     prepared_height: int
     origin: str  # "data" or "url"
+    cache: str = ""  # where it was found prepared: "memory", "shared", "joined" (being prepared for another); "": nowhere
 
 
 @dataclass(frozen=True, slots=True)

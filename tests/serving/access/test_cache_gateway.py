@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.serving.access import pictures
 from tests.serving.access.test_data_uri import data_uri
-from tests.serving.rig import Rig, chat, rig
+from tests.serving.rig import Rig, chat, records, rig
 
 URI = data_uri(pictures.saved(pictures.arrow(), "PNG"))
 
@@ -44,6 +44,19 @@ def test_the_second_request_hits_and_the_engine_gets_the_same_picture(tmp_path: 
             assert taken is not None and len(sent[0]) < taken < len(sent[0]) + 2000
 
     asyncio.run(scenario())
+
+
+def test_the_record_tells_where_each_image_was_found(tmp_path: Path) -> None:
+    """Made anew, made once for two at a time, or remembered."""
+
+    async def scenario() -> None:
+        async with rig(tmp_path) as made:
+            await asyncio.gather(*(made.ask(about(URI)) for _ in range(2)))
+            await made.ask(about(URI))
+
+    asyncio.run(scenario())
+
+    assert sorted(record["images"][0]["cache"] for record in records(tmp_path)) == ["", "joined", "memory"]
 
 
 def test_a_text_request_leaves_no_trace_in_it(tmp_path: Path) -> None:

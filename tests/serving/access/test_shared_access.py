@@ -114,6 +114,7 @@ def test_the_record_is_that_of_this_request() -> None:
 
         assert (two.decodes, made.origin, found.origin) == (0, "data", "url")
         assert (found.width, found.height, found.format, found.size_bytes) == (60, 40, "png", len(ARROW))
+        assert (made.cache, found.cache) == ("", "shared")
         assert (found.tokens, found.prepared_width) == (made.tokens, made.prepared_width)
 
     run(scenario)
