@@ -8,20 +8,18 @@ import signal
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
-
-import orjson
+from typing import Protocol
 
 from serving.config import ServeConfig
 from serving.engines.commands import Launch
 from serving.engines.process import Command
-from serving.service import OWN_HEADER, EngineEndpoint, Service
+from serving.introduce import introduced
+from serving.service import OWN_HEADER, Service
 from serving.supervisor import Member, News, Supervisor
 from serving.topology import Plan
 from toolkit.core.clock import SystemClock
-from toolkit.core.errors import EngineUnavailable, UsageFault
 from toolkit.core.http.client import HttpClient
 from toolkit.core.http.errors import TransportError
 
@@ -32,7 +30,6 @@ PR_SET_PDEATHSIG = 1  # linux/prctl.h
 GATEWAY_EXTRA_S = 1.5
 GATEWAY_LONGEST_S = 5.0
 UPLOAD_LONGEST_S = 1.5  # of storage.drain_timeout_s: what is left waits in the spool anyway
-ENGINE_ANSWER_S = 10.0
 FIRST_ANSWER_S = 60.0
 
 
@@ -93,11 +90,7 @@ async def _run(
     plan: Plan, run_dir: Path, supervisor: Supervisor, client: HttpClient, audience: Audience
 ) -> None:
     if plan.config.engine.attached:
-        await asyncio.gather(*(_introduce(client, engine) for engine in plan.engines))
-    if not plan.model_name:
-        plan = replace(plan, model_name=await _model_name(client, plan.engines[-1]))
-    if not plan.model_path:
-        plan = replace(plan, model_path=await _model_folder(client, plan.engines[-1]))
+        plan = await introduced(client, plan)
     service = plan.service()
     service.write(run_dir)
     engines = [engine_member(plan.config, run_dir, one) for one in plan.launches]
@@ -158,72 +151,6 @@ async def ask(client: HttpClient, url: str, body: bytes, key: str = "", own_key:
         return FirstAnswer(time.monotonic() - began, str(error) or f"no answer within {FIRST_ANSWER_S:g} s")
     refusal = "" if response.status == 200 and b"[DONE]" in answer else answer.decode(errors="replace")[:300]
     return FirstAnswer(time.monotonic() - began, refusal)
-
-
-async def _introduce(client: HttpClient, engine: EngineEndpoint) -> None:
-    """See that an attached engine is there, in the role it was given, and that decode can find a prefill.
-
-    Raises EngineUnavailable, UsageFault.
-    """
-    in_its_role(engine, await _asked(client, engine, "/model_info"))
-    if engine.role == "prefill":
-        host = f"[{engine.bootstrap_host}]" if ":" in engine.bootstrap_host else engine.bootstrap_host
-        bootstrap = engine.model_copy(update={"url": f"http://{host}:{engine.bootstrap_port}"})
-        try:
-            await _answer(client, bootstrap, "/health")
-        except EngineUnavailable as error:
-            raise EngineUnavailable(
-                f"The bootstrap server of {engine.url} does not answer at port {engine.bootstrap_port}. "
-                "Give the value of its --disaggregation-bootstrap-port as URL?bootstrap_port=N."
-            ) from error
-
-
-def in_its_role(engine: EngineEndpoint, info: object) -> None:
-    """Raises UsageFault unless the engine's /model_info names the role it was given."""
-    mode = info.get("disaggregation_mode") if isinstance(info, dict) else None
-    if mode != engine.role:
-        raise UsageFault(
-            f"{engine.url} was given as a {engine.role} engine, and says it runs as {mode or 'no SGLang engine'!r}. "
-            "Are --attach-prefill and --attach-decode the right way round?"
-        )
-
-
-async def _model_name(client: HttpClient, engine: EngineEndpoint) -> str:
-    """What an attached engine serves, by its own model list."""
-    document = await _asked(client, engine, "/v1/models")
-    try:
-        return str(document["data"][0]["id"])
-    except (LookupError, TypeError) as error:
-        raise EngineUnavailable(
-            f"{engine.name} at {engine.url} has no model list: is it an SGLang server?"
-        ) from error
-
-
-async def _model_folder(client: HttpClient, engine: EngineEndpoint) -> str:
-    """Where an attached engine's model is, if that folder is on this machine too; else empty."""
-    document = await _asked(client, engine, "/model_info")
-    path = document.get("model_path") if isinstance(document, dict) else None
-    here = isinstance(path, str) and await asyncio.to_thread((Path(path) / "config.json").is_file)
-    return str(path) if here else ""
-
-
-async def _asked(client: HttpClient, engine: EngineEndpoint, path: str) -> Any:
-    """A JSON page of an attached engine. Raises EngineUnavailable."""
-    try:
-        return orjson.loads(await _answer(client, engine, path))
-    except ValueError as error:
-        raise EngineUnavailable(
-            f"{engine.name} at {engine.url}{path} did not answer JSON: is it an SGLang server?"
-        ) from error
-
-
-async def _answer(client: HttpClient, engine: EngineEndpoint, path: str) -> bytes:
-    try:
-        async with asyncio.timeout(ENGINE_ANSWER_S):
-            response = await client.send("GET", f"{engine.url}{path}")
-            return await response.read()
-    except (TransportError, TimeoutError) as error:
-        raise EngineUnavailable(f"{engine.name} at {engine.url} does not answer: {error}.") from error
 
 
 def _stop_with_parent(stop: asyncio.Event) -> None:

@@ -77,7 +77,11 @@ def _family(config: Mapping[str, Any], model_path: Path | None) -> str:
     known = ", ".join(sorted({*FAMILIES.values(), "text"}))
     if not config:
         place = "the model's files are not here" if model_path is None else f"{model_path} has no config.json"
-        raise UsageFault(f"model.family cannot be told: {place}. Set model.family to one of {known}.")
+        raise UsageFault(
+            f"how the model sizes images cannot be told: {place}. Say it: --set model.family=FAMILY, one of {known}; for the"
+            " qwen ones also --set model.min_pixels=N --set model.max_pixels=N, as its preprocessor_config.json has them"
+            " (Qwen2.5-VL-7B: 3136 and 12845056)."
+        )
     model_type = str(config.get("model_type", ""))
     if model_type in FAMILIES:
         return FAMILIES[model_type]
