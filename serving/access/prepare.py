@@ -120,6 +120,16 @@ class Access:
         return None if self._shared is None else self._shared.up
 
     @property
+    def shared_standing(self) -> str | None:
+        """What is known of the shared tier, as SharedTier.standing; None where there is none."""
+        return None if self._shared is None else self._shared.standing
+
+    async def start(self) -> None:
+        """Looks for the shared tier; waits for no answer."""
+        if self._shared is not None:
+            await self._shared.look()
+
+    @property
     def grid(self) -> ImageGrid:
         """The served model's own."""
         return self._usual.grid

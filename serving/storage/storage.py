@@ -69,6 +69,7 @@ class Storage:
         self._timers: dict[str, asyncio.TimerHandle] = {}
         self._told: set[str] = set()
         self._fault = ""  # the kind of the store's last one; "" while it works
+        self._answered = False
         self._closed = False
         self._sweeper = Sweeper(remote, config.retention_days, clock.wall, self._swept_there)
         self._threads: Threads | None = None  # from start to close
@@ -77,6 +78,11 @@ class Storage:
     def left(self) -> int:
         """Entries that are accepted and not yet in the store."""
         return self._backlog.entries
+
+    @property
+    def standing(self) -> str:
+        """What is known of the store: "works", "unknown" until it has first answered, or "fails: " and the kind of fault."""
+        return f"fails: {self._fault}" if self._fault else "works" if self._answered else "unknown"
 
     async def start(self) -> None:
         """Take over what earlier gateways left, look whether the store is there, and begin. Raises EnvironmentFault.
@@ -260,6 +266,8 @@ class Storage:
     def _reached(self, outcome: object) -> None:
         if isinstance(outcome, BaseException):
             self._lost(outcome)
+        else:
+            self._answered = True
 
     def _lost(self, error: BaseException) -> None:
         kind = error.kind if isinstance(error, StoreFault) else type(error).__name__
@@ -270,7 +278,7 @@ class Storage:
     def _back(self) -> None:
         if self._fault:
             log.info("storage: the store works again; %d entries to go", self.left)
-        self._fault = ""
+        self._fault, self._answered = "", True
         if not self._backlog.entries:
             self._told.clear()
 

@@ -10,6 +10,7 @@ import shutil
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -20,9 +21,11 @@ from serving.service import Service
 from serving.supervisor import News
 from serving.topology import Plan
 from toolkit.core.errors import ToolkitError
+from toolkit.core.masked import masked
 
 REMIND_S = 15.0  # a wait is explained again this often
 PHOTO_REQUEST = "photo-request.json"
+NO_STORES: Mapping[str, str] = {}
 
 
 class Progress:
@@ -73,7 +76,7 @@ class Progress:
             (self._run_dir / PHOTO_REQUEST).write_text(photo_request(service.model_name), encoding="utf-8")
         return photo_request(service.model_name, max_tokens=8).encode()
 
-    def ready(self, service: Service, first: FirstAnswer) -> None:
+    def ready(self, service: Service, first: FirstAnswer, stores: Mapping[str, str] = NO_STORES) -> None:
         """Say where everything is and how to use it."""
         self.was_ready = True
         after_s = time.monotonic() - self._began
@@ -85,10 +88,11 @@ class Progress:
                 engines={engine.name: engine.url for engine in service.engines},
                 model=service.model_name,
                 simulated=service.config.engine.kind == "simulated",
+                stores=dict(stores),
                 photo={"took_s": round(first.took_s, 3), "refusal": first.refusal},
             )
         else:
-            self._print(banner(service, self._run_dir, first, after_s))
+            self._print(banner(service, self._run_dir, first, after_s, stores))
 
     def _remind(self) -> None:
         while not self._over.wait(REMIND_S):
@@ -133,7 +137,9 @@ def photo_request(model: str, max_tokens: int = 32) -> str:
     )
 
 
-def banner(service: Service, run_dir: Path, first: FirstAnswer, after_s: float) -> str:
+def banner(
+    service: Service, run_dir: Path, first: FirstAnswer, after_s: float, stores: Mapping[str, str] = NO_STORES
+) -> str:
     """Where everything is and what to do next."""
     engines = "\n".join(
         f"  {engine.name:<11} {engine.url}"
@@ -147,6 +153,9 @@ def banner(service: Service, run_dir: Path, first: FirstAnswer, after_s: float) 
         "  SIMULATED engines: no model computes here" if service.config.engine.kind == "simulated" else ""
     )
     folder = from_here(run_dir)
+    beside = "".join(
+        f"\n  {name:<12}{store_line(name, service, how, folder)}" for name, how in stores.items()
+    )
     request = shlex.quote(str(folder / PHOTO_REQUEST))
     key = " -H 'Authorization: Bearer YOUR_KEY'" if service.config.gateway.api_keys_file else ""
     return f"""
@@ -154,13 +163,24 @@ Ready after {after_s:.0f} s; {photo}.
 
   gateway     {service.gateway_url}/v1      model {service.model_name}{stand_in}
 {engines}
-  run folder  {folder}   (logs/, journal/, service.json)
+  run folder  {folder}   (logs/, journal/, service.json){beside}
 
 Ask about a photo:
   curl -N {service.gateway_url}/v1/chat/completions -H 'Content-Type: application/json'{key} -d @{request}
 
 Next: {own_command()} bench --profile smoke        Stop: Ctrl-C
 """
+
+
+def store_line(name: str, service: Service, standing: str, folder: Path) -> str:
+    """A store that requests go on without: where, and whether it works."""
+    config = service.config
+    where = masked(config.storage.url if name == "object store" else config.access.shared_cache_url)
+    if standing == "works":
+        return f"  {where}"
+    how = "has not answered yet" if standing == "unknown" else f"FAILS ({standing.removeprefix('fails: ')})"
+    kept = ", what is to be stored waits in the spool" if name == "object store" else ""
+    return f"  {where}   {how}: requests go on without it{kept}; see {folder}/logs/gateway.log"
 
 
 def from_here(folder: Path) -> Path:

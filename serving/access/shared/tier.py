@@ -72,6 +72,7 @@ class SharedTier:
         self._where = where
         self._breaker = Breaker(RULE)
         self._told_down = False
+        self._fault: str | None = None  # of the last call, "" where it was answered; None: none has ended yet
         self._slots = asyncio.Semaphore(CONNECTIONS)
         self._calls: set[asyncio.Task[Found]] = set()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="shared-cache")
@@ -85,6 +86,20 @@ class SharedTier:
     def up(self) -> bool:
         """Whether the store is asked by whoever comes, and not left alone for its failures."""
         return self.state is State.CLOSED
+
+    @property
+    def standing(self) -> str:
+        """What is known of the store: "works", "unknown" until it has first answered, or "fails: " and the kind of fault."""
+        if self._fault is None:
+            return "unknown"
+        return f"fails: {self._fault.partition(':')[0]}" if self._fault else "works"
+
+    async def look(self) -> None:
+        """Asks the store for nothing, and does not wait for the answer: so its standing is known before anybody needs it."""
+        held = self._breaker.enter(self._clock.monotonic())
+        if held is not None:
+            await self._slots.acquire()
+            self._begin(b"", 0, held)
 
     @property
     def queued_bytes(self) -> int:
@@ -132,9 +147,7 @@ class SharedTier:
         try:
             async with asyncio.timeout(self._limit_s / 2):
                 await self._slots.acquire()
-            call = loop.create_task(self._ask(key, size_bytes, held))
-            self._calls.add(call)
-            call.add_done_callback(self._ended)
+            call = self._begin(key, size_bytes, held)
             await asyncio.wait([call], timeout=began + self._limit_s - loop.time())
         except TimeoutError:  # every place is taken: that says nothing about the store
             self._breaker.left(held)
@@ -147,6 +160,13 @@ class SharedTier:
             return call.result()
         self._failed(held, f"no answer within {self._limit_s * 1000:g} ms")
         return "error", None
+
+    def _begin(self, key: bytes, size_bytes: int, held: Pass) -> asyncio.Task[Found]:
+        """A slot is held, and freed at its end."""
+        call = asyncio.get_running_loop().create_task(self._ask(key, size_bytes, held))
+        self._calls.add(call)
+        call.add_done_callback(self._ended)
+        return call
 
     async def _ask(self, key: bytes, size_bytes: int, held: Pass) -> Found:
         """Bounded by the store; whoever asked may have gone on."""
@@ -194,6 +214,7 @@ class SharedTier:
 
     def _answered(self, held: Pass) -> None:
         self._breaker.succeeded(held)
+        self._fault = ""
         if self._told_down and self.state is State.CLOSED:
             self._told_down = False
             log.info("shared image cache %s answers again", self._where)
@@ -201,6 +222,7 @@ class SharedTier:
     def _failed(self, held: Pass, reason: str) -> None:
         now = self._clock.monotonic()
         self._breaker.failed(held, now)
+        self._fault = reason
         if not self._told_down and self._breaker.state(now) is State.OPEN:
             self._told_down = True
             log.warning("shared image cache %s: %s; images are prepared without it", self._where, reason)
