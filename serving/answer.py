@@ -144,7 +144,7 @@ class Answerer:
             try:
                 return await self._attempt(taken, tried, progress, limits, attempt)
             except (EngineFailed, Busy) as error:
-                wait_s = self._again(error, tried, progress, limits.deadline)
+                wait_s = self._again(error, tried, progress, limits.deadline, want)
             await asyncio.sleep(wait_s)
 
     async def _attempt(
@@ -162,7 +162,7 @@ class Answerer:
             if patience_s is None or len(book.pairs) == 1:
                 answer = await attempt(taken)
             else:
-                with given_up(patience_s, lambda: self._stalls(before, tried, progress, limits.deadline)):
+                with given_up(patience_s, lambda: self._stalls(before, tried, progress, limits, taken.want)):
                     answer = await attempt(taken)
         except GivenUp:
             raise Stalled(f"Nothing came out of {pair.name} for {patience_s:.1f} s.") from None
@@ -196,13 +196,15 @@ class Answerer:
         if book.is_suspect(pair) and not suspected:
             self._on_doubt()
 
-    def _again(self, error: ToolkitError, tried: list[Pair], progress: Progress, deadline: float) -> float:
+    def _again(
+        self, error: ToolkitError, tried: list[Pair], progress: Progress, deadline: float, want: Want
+    ) -> float:
         """The wait before the next attempt. Raises the error where there is none; both are written down."""
         pair, now = tried[-1], self._clock.monotonic()
         if progress.first_token_at is not None:
             raise error
         cause = cause_of(error)
-        other = self._book.has_other(tried)
+        other = self._book.has_other(tried, want=want)
         granted: float | Refusal = 0.0
         if not isinstance(error, Stalled):  # which was granted when it was raised
             granted = self._retries.ask(cause, progress.attempts, now=now, deadline=deadline, other=other)
@@ -220,7 +222,9 @@ class Answerer:
             ) from error
         raise error
 
-    def _stalls(self, before: Moves, tried: list[Pair], progress: Progress, deadline: float) -> bool:
+    def _stalls(
+        self, before: Moves, tried: list[Pair], progress: Progress, limits: Limits, want: Want
+    ) -> bool:
         """Whether to leave the pair for another one: nothing came out of it, and a retry is granted."""
         book, pair, prefilled = self._book, tried[-1], progress.prefill_done_at is not None
         if progress.first_token_at is not None or not book.quiet(pair, before, prefilled):
@@ -228,9 +232,9 @@ class Answerer:
         if not book.is_suspect(pair):
             book.silent(pair, before, prefilled)
             self._on_doubt()
-        if not book.has_other(tried, sure=True):
+        if not book.has_other(tried, sure=True, want=want):
             return False
-        now = self._clock.monotonic()
+        now, deadline = self._clock.monotonic(), limits.deadline
         granted = self._retries.ask(Cause.STALLED, progress.attempts, now=now, deadline=deadline, other=True)
         return not isinstance(granted, Refusal)
 

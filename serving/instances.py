@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from serving.attempt import Pair
 from serving.service import EngineEndpoint
+from toolkit.core.sample import WorkloadClass
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,8 @@ class Want:
 
     prompt_tokens: int = 0
     output_tokens: int = 0  # at most
+    workload_class: WorkloadClass = WorkloadClass.UNCLASSIFIED
+    key: bytes | None = None  # of what may be cached (affinity.py)
 
     @property
     def held_tokens(self) -> int:

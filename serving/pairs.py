@@ -1,31 +1,57 @@
-"""The book of pairs: who takes which, by standing, load and weight (pure; time is passed in, seconds).
+"""The book of pairs: who takes which, by standing, load, weight and what a prefill has cached (pure; time is passed in, seconds).
 
-Of the pairs in rotation (standing.py) with neither engine drained, the best is one not yet tried, beyond suspicion, not
-busy; then with the least load on its decode, then on its prefill (instances.py).
+Of the pairs in rotation (standing.py) with neither engine drained and the prefill in the request's pool (pools.py): those not
+tried yet, beyond suspicion, not busy, as far as there are such; of their decodes the one with the least load; of its prefills
+the one that affinity chooses (affinity.py), or the one with the least load where nothing would be gained by that.
 """
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
+from typing import Literal
 
+from serving.affinity import Seen, chosen
 from serving.attempt import Pair
 from serving.instances import Instance, Taken, Want
+from serving.pools import Pool, Pools
 from serving.service import EngineEndpoint
 from serving.standing import PairState, Standing
 from toolkit.core.errors import EngineUnavailable
 
 ANY = Want()
 
+By = Literal["affinity", "spill", "new", "load"]
+"""What chose a prefill: its cache; the next one's, as that was too full; the cache it is to be in; or load alone."""
+
 
 class PairBook(Standing):
-    """Standing, load and weight of every engine and pair. No I/O; mutated by events."""
+    """Standing, load and weight of every engine and pair. No I/O; mutated by events.
 
-    def __init__(self, prefills: Iterable[EngineEndpoint], decodes: Iterable[EngineEndpoint]) -> None:
+    affinity_bound: None without affinity. on_taken: told of each pair the request's pool and what chose the prefill.
+    """
+
+    def __init__(
+        self,
+        prefills: Iterable[EngineEndpoint],
+        decodes: Iterable[EngineEndpoint],
+        pools: Pools | None = None,
+        affinity_bound: float | None = None,
+        on_taken: Callable[[str, By], None] = lambda *_: None,
+    ) -> None:
         super().__init__(prefills, decodes)
         self.instances = {name: Instance(engine) for name, engine in self.engines.items()}
+        self.pools = pools or Pools((), (prefill for prefill, _ in self.pairs))
+        self._on_taken = on_taken
+        self._bound = affinity_bound
+        self._seen = Seen()
 
     @property
     def ready(self) -> bool:
         """Whether any pair can serve."""
         return any(self.serves(state) for state in self.pairs.values())
+
+    @property
+    def serving_decodes(self) -> frozenset[str]:
+        """Decodes that may get new requests now."""
+        return frozenset(decode for (_, decode), state in self.pairs.items() if self.serves(state))
 
     def serves(self, state: PairState) -> bool:
         """Whether it gets new requests."""
@@ -54,29 +80,17 @@ class PairBook(Standing):
 
         Raises EngineUnavailable when there is none. Give it back with `give_back`.
         """
-        serving = [
-            state
-            for state in self.pairs.values()
-            if self.serves(state) and decode in (None, state.pair.decode.name)
-        ]
+        pool = self.pools.of(want.workload_class)
+        serving = self._open_to(pool, decode)
         if not serving:
-            raise self.unavailable(now)
+            raise self.unavailable(now, want)
         self.served_at = now
-        pair = min(
-            serving,
-            key=lambda s: (
-                s.pair in avoid,
-                s.suspect,
-                s.busy_until > now,
-                self.instances[s.pair.decode.name].load_with(want.held_tokens),
-                self.instances[s.pair.prefill.name].load_with(want.prompt_tokens),
-                s.in_flight,
-            ),
-        ).pair
-        self.instances[pair.decode.name].add(want.held_tokens)
-        self.instances[pair.prefill.name].add(want.prompt_tokens)
-        self._state(pair).in_flight += 1
-        return Taken(pair, want)
+        state, by = self._best(serving, avoid, now, want)
+        self._on_taken(pool.name, by)
+        self.instances[state.pair.decode.name].add(want.held_tokens)
+        self.instances[state.pair.prefill.name].add(want.prompt_tokens)
+        state.in_flight += 1
+        return Taken(state.pair, want)
 
     def prefilled(self, taken: Taken) -> None:
         """Its KV cache went from prefill to decode."""
@@ -91,19 +105,21 @@ class PairBook(Standing):
         self.instances[taken.pair.decode.name].done(taken.want.held_tokens)
         self._state(taken.pair).in_flight -= 1
 
-    def has_other(self, tried: Collection[Pair], sure: bool = False) -> bool:
-        """Whether a pair that serves is left besides those; sure: one beyond suspicion."""
+    def has_other(self, tried: Collection[Pair], sure: bool = False, want: Want = ANY) -> bool:
+        """Whether a pair that serves it is left besides those; sure: one beyond suspicion."""
         return any(
-            self.serves(state) and state.pair not in tried and not (sure and state.suspect)
-            for state in self.pairs.values()
+            state.pair not in tried and not (sure and state.suspect)
+            for state in self._open_to(self.pools.of(want.workload_class))
         )
 
-    def unavailable(self, now: float) -> EngineUnavailable:
+    def unavailable(self, now: float, want: Want = ANY) -> EngineUnavailable:
         """The 503 of a request for which there is no pair, with the time after which there may be one."""
+        pool = self.pools.of(want.workload_class)
+        which = f" of the pool {pool.name!r}" if len(self.pools.all) > 1 else ""
         up = ", ".join(sorted(name for name in self.engines if self.is_up(name))) or "none"
         drained = ", ".join(sorted(name for name, one in self.instances.items() if one.drained))
         return EngineUnavailable(
-            f"No prefill/decode pair is ready (engines up: {up}{'; drained: ' + drained if drained else ''}).",
+            f"No prefill/decode pair{which} is ready (engines up: {up}{'; drained: ' + drained if drained else ''}).",
             retry_after_s=self.retry_after_s(now),
         )
 
@@ -112,6 +128,46 @@ class PairBook(Standing):
         held = {key: state.in_flight for key, state in self.pairs.items() if state.in_flight}
         assert not held, held
         assert all(one.tokens == one.requests == 0 for one in self.instances.values()), self.instances
+
+    def _open_to(self, pool: Pool, decode: str | None = None) -> list[PairState]:
+        """Pairs that serve, of the pool, or of its fallback where its own do not."""
+        for prefills in (pool.prefills, pool.then):
+            found = [
+                state
+                for (prefill, its_decode), state in self.pairs.items()
+                if prefill in prefills and decode in (None, its_decode) and self.serves(state)
+            ]
+            if found:
+                return found
+        return []
+
+    def _best(
+        self, states: list[PairState], avoid: Collection[Pair], now: float, want: Want
+    ) -> tuple[PairState, By]:
+        def rank(state: PairState) -> tuple[bool, bool, bool]:
+            return state.pair in avoid, state.suspect, state.busy_until > now
+
+        def decode_load(state: PairState) -> tuple[float, float]:
+            return self.instances[state.pair.decode.name].load_with(want.held_tokens)
+
+        first = min(map(rank, states))
+        decode = min((state for state in states if rank(state) == first), key=decode_load).pair.decode
+        of_prefill = {
+            state.pair.prefill.name: state
+            for state in states
+            if state.pair.decode == decode and rank(state) == first
+        }
+        prefills = [self.instances[name] for name in of_prefill]
+        if want.key is not None and self._bound is not None and len(prefills) > 1:
+            seen = self._seen.again(want.key)
+            best, first_choice = chosen(want.key, prefills, want.prompt_tokens, self._bound, seen)
+            by: By = "new" if not seen else "affinity" if first_choice else "spill"
+            return of_prefill[best.endpoint.name], by
+        best = min(
+            prefills,
+            key=lambda one: (one.load_with(want.prompt_tokens), of_prefill[one.endpoint.name].in_flight),
+        )
+        return of_prefill[best.endpoint.name], "load"
 
     def _leaves_prefill(self, taken: Taken) -> None:
         if not taken.prefilled:

@@ -31,6 +31,7 @@ class Recording:
     image_tokens: int = 0
     tokens_counted: bool = False
     images: tuple[ImageRecord, ...] = ()
+    key: bytes | None = None  # of what a prefill may have cached
     result: Result | None = None  # only where results are stored
     body_read: float | None = None
     fetched: float | None = None

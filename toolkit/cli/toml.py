@@ -43,6 +43,8 @@ def _value(value: Any) -> str:
         return repr(value)
     if isinstance(value, str | PurePath):
         return json.dumps(str(value), ensure_ascii=False)  # a JSON string is a TOML basic string
+    if isinstance(value, dict):
+        return f"{{ {', '.join(f'{key} = {_value(item)}' for key, item in value.items())} }}"
     if isinstance(value, list | tuple):
         return f"[{', '.join(_value(item) for item in value)}]"
     raise TypeError(f"no TOML form for {type(value).__name__}")
