@@ -1,16 +1,22 @@
 """Who gets a place, and who enters the engines: a sans-I/O state machine.
 
-    arrive          prepared        a slot frees
+    arrive          prepared       a slot and a lease
     ------> SEATED --------> QUEUED ------------> RUNNING
               |                |                     |
               +---- leave -----+------- leave -------+----> gone
 
 A seat is taken before the body is read, so the bodies and pixels held at any time are bounded too: `max_waiting` bounds
-SEATED + QUEUED, shares of it each SLO and workload class (seats.py). An adaptive limit bounds RUNNING (limit.py). Who
-enters is decided by length-aware priority (priority.py) and turns (order.py), which bound every wait: with at least L slots,
-none held longer than S seconds, a request enters within
+SEATED + QUEUED, shares of it each SLO and workload class (seats.py). An adaptive limit bounds RUNNING (limit.py), and so do
+KV leases (lease.py): whoever enters has a decode and all pages there that it may use. Who enters is decided by length-aware
+priority (priority.py), turns (order.py) and what fits (entry.py), which bound every wait: with L slots, none held longer
+than S seconds, and decodes where at least M of the largest leases fit at once beside what others use, a request enters within
 
-    threshold + ceil(N / L) x S           N: the slots given away until its turn, order.py; at most in terms of max_waiting
+    threshold + ceil(N / min(L, M)) x S   N: the turns until its own, order.py; at most in terms of max_waiting
+
+For let one due be waiting all through S seconds, after which nothing fits. Lacking a slot: all L inside entered meanwhile;
+those who passed had a slot each besides M. Lacking pages: on the reserved decode less than one largest lease is free, so M
+have been taken there meanwhile. Either way min(L, M) turns were taken, which none but the due have. Without leases M is no
+bound. Should the limit go down, those who passed before stay for S more at most.
 
 A request that cannot have its first token in time any more is refused instead: on arrival (if even the shortest could
 not), when it is prepared, and when its turn comes. An event that does not fit the state raises AdmissionError and changes nothing.
@@ -19,20 +25,19 @@ not), when it is prepared, and when its turn comes. An event that does not fit t
 from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
-from math import ceil
 from typing import NamedTuple
 
-from serving.schedule.learned import Learned
+from serving.schedule.entry import next_in
+from serving.schedule.estimate import Estimates, retry_after_s
+from serving.schedule.lease import Leases, Need
 from serving.schedule.limit import InFlightLimit
 from serving.schedule.order import Order
+from serving.schedule.pool import Report
 from serving.schedule.priority import Rules, Waiting, waiting
 from serving.schedule.seats import Seat, Seats
-from toolkit.core.errors import Busy
+from toolkit.core.errors import Busy, TooLarge
 from toolkit.core.sample import SloClass, WorkloadClass
 
-MAX_RETRY_AFTER_S = 30.0
-UNKNOWN_SLOT_S = 1.0
-"""Taken for the time in the engines until one request has been there: it only shapes the first Retry-After."""
 SLOW = 2.0
 """A first token is late only if it also took that many times the quickest of its kind: an engine that cannot keep a target
 even alone would otherwise be cut down to the minimum."""
@@ -58,7 +63,7 @@ class Moves(NamedTuple):
     hold their places until they leave."""
 
     entered: list[str]
-    refused: list[tuple[str, Busy]]
+    refused: list[tuple[str, Busy | TooLarge]]
 
 
 @dataclass(slots=True)
@@ -68,6 +73,7 @@ class Running:
     slo_class: SloClass
     short: bool
     entered: float
+    lacked_s: float  # of its wait, while there was a slot and no room for its KV
     judged: bool = False
 
 
@@ -81,12 +87,13 @@ class Admission:
         self._running: dict[str, Running] = {}
         self._kept = 0  # were inside when the bound on them was set
         self._limit = InFlightLimit(rules.min_in_flight, rules.max_in_flight, rules.adaptive)
-        self._slot_s = {short: Learned(0.1, 0.1) for short in (True, False)}
-        self._first_s = {short: Learned(0.1, 0.1) for short in (True, False)}
-        self._quickest_s = {short: Learned(1.0, 0.002) for short in (True, False)}
+        self.leases = Leases(rules.lease_cap)
+        self.learned = Estimates()
+        self._needs: dict[str, Need] = {}
+        self._lacking: dict[str, float] = {}  # since when there was a slot for it and no room for its KV
 
     def __repr__(self) -> str:
-        return f"<Admission {self.seated} seated, {self.queued} queued, {self.running}/{self.limit} running>"
+        return f"<Admission {self.seated} seated, {self.queued} queued, {self.running}/{self.limit} running, {self.leases}>"
 
     @property
     def seated(self) -> int:
@@ -104,6 +111,15 @@ class Admission:
     def limit(self) -> int:
         """How many may be inside the engines now."""
         return self._limit.value
+
+    @property
+    def lacking(self) -> int:
+        """Those queued who have found a slot and no room for their KV."""
+        return len(self._lacking)
+
+    def lacked_s(self, key: str) -> float:
+        """Of its wait, how long a running request had a slot to take and no room for its KV."""
+        return self._running[key].lacked_s
 
     @property
     def idle(self) -> bool:
@@ -154,16 +170,40 @@ class Admission:
         self._seats.free(key)
         self._seats.take(key, Seat(seat.slo_class, workload_class, seat.deadline))
 
-    def prepared(self, key: str, workload_class: WorkloadClass, tokens: int, now: float) -> Moves:
-        """Queue for the engines. tokens: text + image + max_tokens x n. Raises Busy when its class has no seat
-        (queue_full) or its first token would come too late (queue_too_long)."""
+    def prepared(
+        self, key: str, workload_class: WorkloadClass, tokens: int, now: float, need: Need | None = None
+    ) -> Moves:
+        """Queue for the engines. tokens: text + image + max_tokens x n; need: of KV, all in one sequence where not given. Raises
+        TooLarge when that is more than one may have (kv_lease_exceeded), Busy when its class has no seat (queue_full) or its
+        first token would come too late (queue_too_long)."""
         self.sort(key, workload_class, now)
+        need = need or Need(tokens)
+        self.leases.refuse_too_large(need)
         seat = self._seats[key]
         one = waiting(self._rules, key, seat.slo_class, workload_class, tokens, now, seat.deadline)
-        if late := self._too_late(one, now):
+        if late := self._too_late(one, now, need):
             raise late
         self._order.put(one)
+        self._needs[key] = need
         return self._fill(now)
+
+    def serve(self, decodes: frozenset[str], now: float) -> Moves:
+        """Those decodes get requests from now on."""
+        self.leases.serve(decodes)
+        return self._refill(now)
+
+    def told(self, decode: str, report: Report | None, now: float) -> Moves:
+        """What an engine says of its KV pool; None: nothing any more."""
+        if report is None:
+            self.leases.forget(decode)
+        else:
+            self.leases.report(decode, report)
+        return self._refill(now)
+
+    def move(self, key: str, choice: int, decode: str, now: float) -> Moves | None:
+        """One choice of a running request goes on at another decode, with its lease. None, and nothing changes, where there is
+        no room for it."""
+        return self._fill(now) if self.leases.move(key, choice, decode) else None
 
     def answered(self, key: str, first_token: float, now: float) -> Moves:
         """A running request had its first token then; only the first call counts."""
@@ -172,10 +212,7 @@ class Admission:
             return Moves([], [])
         one.judged = True
         took = max(0.0, first_token - one.entered)
-        quickest = self._quickest_s[one.short].read(now)
-        self._quickest_s[one.short].add(took, now)
-        self._first_s[one.short].add(took, now)
-        alone_s = took if quickest is None else quickest
+        alone_s = self.learned.first_token(one.short, took, now)
         target = max(self._rules.treatments[one.slo_class].target_s, SLOW * alone_s)
         if took <= target:
             self._limit.in_time(took / target, len(self._running))
@@ -188,16 +225,17 @@ class Admission:
         one = self._running.get(key)
         if one is not None and not one.judged:
             one.judged = True
-            self._first_s[one.short].add(max(0.0, now - one.entered), now)
+            self.learned.no_first_token(one.short, max(0.0, now - one.entered), now)
             self._limit.too_much(one.entered, now)
 
     def leave(self, key: str, now: float) -> Moves:
-        """End in any state, once or often."""
+        """End in any state, once or often. The only place where leases are released."""
         self._seats.free(key)
-        self._order.remove(key)
+        self._unqueue(key)
+        self.leases.release(key)
         one = self._running.pop(key, None)
         if one is not None:
-            self._slot_s[one.short].add(max(0.0, now - one.entered), now)
+            self.learned.left(one.short, max(0.0, now - one.entered), now)
         return self._fill(now)
 
     def retune(self, rules: Rules, now: float) -> Moves:
@@ -207,30 +245,63 @@ class Admission:
         self._limit.retune(rules.min_in_flight, rules.max_in_flight, rules.adaptive)
         self._order.retune(rules)
         self._kept = len(self._running)
-        return self._fill(now)
+        self.leases.cap = rules.lease_cap
+        return self._refill(now)
 
     def check(self) -> None:
-        """Raise AssertionError unless the books balance: bounds hold, nobody stands in two places, no slot idles beside a queue."""
+        """Raise AssertionError unless the books balance: bounds hold, nobody stands in two places, who runs and only who runs has
+        a lease, no slot idles beside a queue but for lack of KV."""
         self._seats.check()
         self._order.check()
+        self.leases.check()
         assert len(self._running) <= max(self._rules.max_in_flight, self._kept), self
         assert self._rules.max_in_flight >= self.limit >= 1, self
-        assert all(one.key in self._seats for one in self._order), self
+        queued = {one.key for one in self._order}
+        assert queued == self._needs.keys() >= self._lacking.keys(), self
+        assert all(key in self._seats for key in queued), self
         assert not any(key in self._seats for key in self._running), self
-        assert not self._order or len(self._running) >= self.limit, self
+        assert self.leases.holders == self._running.keys(), self
+        assert not queued or len(self._running) >= self.limit or self._lacking, self
 
     def _fill(self, now: float) -> Moves:
         moves = Moves([], [])
         while self._order and len(self._running) < self._limit.value:
-            one = self._order.take(now)
+            found = next_in(self._order, self.leases, self._needs, now, self._limit.value)
+            if found is None:
+                break
+            one, decode = found
+            self._order.enter(one, now)
+            need, since = self._needs[one.key], self._lacking.get(one.key, now)
+            self._unqueue(one.key)
             spoken_for = self._running or self._order
             if now + (self._first_token_s(one.short, now) if spoken_for else 0.0) > one.deadline:
                 moves.refused.append((one.key, self._late(one, now, 0.0)))
                 continue
             self._seats.free(one.key)
-            self._running[one.key] = Running(one.slo_class, one.short, now)
+            self._running[one.key] = Running(one.slo_class, one.short, now, now - since)
+            self.leases.take(one.key, need, decode)
             moves.entered.append(one.key)
+        if len(self._running) < self._limit.value:
+            for one in self._order:
+                self._lacking.setdefault(one.key, now)
         return moves
+
+    def _refill(self, now: float) -> Moves:
+        """Once what one may have has changed: those queued who need more are refused."""
+        refused: list[tuple[str, Busy | TooLarge]] = []
+        for key, need in list(self._needs.items()):
+            try:
+                self.leases.refuse_too_large(need)
+            except TooLarge as error:
+                refused.append((key, error))
+                self._unqueue(key)
+        entered, late = self._fill(now)
+        return Moves(entered, refused + late)
+
+    def _unqueue(self, key: str) -> None:
+        self._order.remove(key)
+        self._needs.pop(key, None)
+        self._lacking.pop(key, None)
 
     def _shed(self, asked: SloClass | WorkloadClass) -> None:
         if asked in self._rules.shed:
@@ -240,12 +311,12 @@ class Admission:
                 retry_after_s=self._rules.shed_retry_s,
             )
 
-    def _too_late(self, one: Waiting, now: float) -> Busy | None:
+    def _too_late(self, one: Waiting, now: float, need: Need | None = None) -> Busy | None:
         """Never while the engines are empty: what was learned may be wrong, and only a request can tell."""
         empty = not self._running and not self._order
-        if empty or not any(learned.read(now) for learned in self._slot_s.values()):
+        if empty or not self.learned.known(now):
             return None
-        wait_s = self._wait_s(one, now)
+        wait_s = self._wait_s(one, now, need)
         late = wait_s + self._first_token_s(one.short, now) > PLANNED * (one.deadline - now)
         return self._late(one, now, wait_s) if late else None
 
@@ -255,7 +326,7 @@ class Admission:
             f"{left_s:.1f} s of the TTFT budget are left; the requests that go before this one take about {wait_s:.1f} s,"
             f" its first token {first_s:.1f} s more.",
             code="queue_too_long",
-            retry_after_s=_seconds(wait_s + first_s - PLANNED * left_s),
+            retry_after_s=retry_after_s(wait_s + first_s - PLANNED * left_s),
             hop="wait",
         )
 
@@ -265,12 +336,13 @@ class Admission:
         )
         return Busy(
             f"No room to wait: {full}.",
-            retry_after_s=_seconds(max(self._slot_frees_s(one.short, now), lacking_s)),
+            retry_after_s=retry_after_s(max(self._slot_frees_s(one.short, now), lacking_s)),
         )
 
-    def _wait_s(self, one: Waiting, now: float) -> float:
+    def _wait_s(self, one: Waiting, now: float, need: Need | None = None) -> float:
         """About how long it would wait for a slot: for the first that frees, then for those that go before it."""
-        if len(self._running) < self._limit.value and not self._order:
+        slot = len(self._running) < self._limit.value and not self._order
+        if slot and (need is None or self.leases.fits(need)):
             return 0.0
         shorts = sum(running.short for running in self._running.values())
         longs = len(self._running) - shorts
@@ -279,18 +351,9 @@ class Admission:
         return first_s + self._order.wait_s(one, now, lambda short: self._slot_frees_s(short, now))
 
     def _slot_frees_s(self, short: bool, now: float) -> float:
-        """How often a slot frees when all are held by requests of that length."""
-        mine, others = self._slot_s[short].read(now), self._slot_s[not short].read(now)
-        held_s = mine if mine is not None else others if others is not None else UNKNOWN_SLOT_S
-        return held_s / self._limit.value
+        """How often a slot frees; where KV is what lacks, only those that are taken count."""
+        slots = len(self._running) if self._lacking and self._running else self._limit.value
+        return self.learned.slot_frees_s(short, slots, now)
 
     def _first_token_s(self, short: bool, now: float) -> float:
-        """About what the engines would take: the quickest of late while they are empty, the usual while all slots are
-        held; 0 while nothing is known. An engine is thus never left idle because it was slow under load."""
-        usual, quickest = self._first_s[short].read(now) or 0.0, self._quickest_s[short].read(now) or 0.0
-        load = min(1.0, len(self._running) / self._limit.value)
-        return quickest + max(0.0, usual - quickest) * load
-
-
-def _seconds(lacking_s: float) -> float:
-    return float(min(MAX_RETRY_AFTER_S, max(1, ceil(lacking_s))))
+        return self.learned.first_token_s(short, len(self._running) / self._limit.value, now)

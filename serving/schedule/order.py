@@ -8,7 +8,8 @@ that has not just had its turn gets the very next slot, whoever else waits, and 
     slots given away from the moment a request is due until its own, its own included
         <= k + sum over the other lanes of (floor(k x weight / own weight) + 1)         k: its place in its lane
 
-Where nobody is due, the highest priority goes (priority.py), of equal ones whoever was ready first.
+Where nobody is due, the highest priority goes (priority.py), of equal ones whoever was ready first. Who has a turn and does
+not fit keeps it (entry.py); who passes it meanwhile, where it cannot be, uses up no turn.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,6 +18,8 @@ from serving.schedule.priority import Rules, Waiting, waiting
 from toolkit.core.sample import SloClass
 
 Lane = tuple[SloClass, bool]
+Fits = Callable[[Waiting], bool]
+"""Whether there is room for it."""
 
 
 class Order:
@@ -65,19 +68,32 @@ class Order:
                 )
             )
 
-    def take(self, now: float) -> Waiting:
-        """Remove and return the next. Raises ValueError when nobody waits."""
+    def turn(self, now: float) -> Waiting | None:
+        """The due one whose turn it is; None when nobody is due."""
         due = [lane for lane in self._lanes.values() if lane and _first(lane).due <= now]
-        if due:
-            one = min(
-                map(_first, due), key=lambda first: (max(self._tags[first.lane], self._turn), first.due)
-            )
+        return min(
+            map(_first, due),
+            key=lambda first: (max(self._tags[first.lane], self._turn), first.due),
+            default=None,
+        )
+
+    def best(self, now: float, fits: Fits) -> Waiting | None:
+        """Of those that fit, the one of the highest priority."""
+        fitting = [one for one in self._all.values() if fits(one)]
+        return max(fitting, key=lambda one: one.priority(now, self._short_tokens), default=None)
+
+    def passing(self, now: float, fits: Fits) -> Waiting | None:
+        """Of those that fit, the one that goes before the others while the one whose turn it is cannot: who is due for the
+        longest, else the highest priority."""
+        due = [one for one in self._all.values() if one.due <= now and fits(one)]
+        return min(due, key=lambda one: one.due) if due else self.best(now, fits)
+
+    def enter(self, one: Waiting, now: float) -> None:
+        """Take it out. Its lane has had its turn if it was the one whose turn it was; passing costs none."""
+        if one is self.turn(now):
             self._turn = max(self._tags[one.lane], self._turn)
             self._tags[one.lane] = self._turn + 1.0 / one.weight
-        else:
-            one = max(self._all.values(), key=lambda other: other.priority(now, self._short_tokens))
         self.remove(one.key)
-        return one
 
     def wait_s(self, one: Waiting, now: float, slot_s: Callable[[bool], float]) -> float:
         """About how long `one` would wait if it joined now and nobody came after it.

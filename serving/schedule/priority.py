@@ -37,8 +37,8 @@ class Treatment:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """All that the scheduler is told. workload_share: part of the waiting room that one workload class may take. shed: classes
-    that are refused at once, for shed_retry_s seconds each."""
+    """All that the scheduler is told. workload_share: part of the waiting room that one workload class may take. lease_cap: part
+    of a decode's KV pool that one request may have. shed: classes that are refused at once, for shed_retry_s seconds each."""
 
     treatments: Mapping[SloClass, Treatment]
     max_in_flight: int
@@ -47,6 +47,7 @@ class Rules:
     adaptive: bool = False
     short_tokens: int = 1024
     workload_share: float = 1.0
+    lease_cap: float = 0.15
     shed: frozenset[SloClass | WorkloadClass] = frozenset()
     shed_retry_s: float = 10.0
 

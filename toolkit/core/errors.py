@@ -5,6 +5,7 @@
     |   +-- TooLarge           413  send less
     |   +-- Unauthorized       401  send a key
     |   +-- NotFound           404  another path or model
+    |   +-- Conflict           409  something else is so now; look, then force it or leave it
     +-- Busy                   429  try again after `retry_after_s`
     +-- OutOfTime              504  the TTFT budget was spent; `hop` says where
     +-- EngineFailed           502  the engine broke; a new request may succeed
@@ -64,12 +65,16 @@ CODES: dict[str, Code] = _table(
     Code("queue_full", 429, _BUSY, True, "Wait for Retry-After seconds, then send again."),
     Code("queue_too_long", 429, _BUSY, True, "Wait for Retry-After seconds, then send again, or send with a larger x-ttft-budget-ms: the first token would have come too late."),
     Code("shed", 429, _BUSY, True, "Wait for Retry-After seconds, then send again, or send as another x-slo-class: the operator refuses this class for now."),
+    Code("kv_lease_exceeded", 413, _BAD, False, "Send fewer or smaller images, less text, a smaller max_tokens or n: the message has the arithmetic. The operator can raise lease.cap, or set degrade for the SLO class."),
     Code("ttft_budget_exceeded", 504, "timeout_error", True, "Send again later, or with a larger x-ttft-budget-ms; the message says which hop spent the time."),
     Code("engine_failed", 502, _SERVER, True, "Send again; if it persists, look at the engine's log in the run folder."),
     Code("engine_rejected", 400, _BAD, False, "Correct the request: the engine's own message is included."),
     Code("engine_busy", 503, _BUSY, True, "Wait for Retry-After seconds, then send again: the engine refused the work."),
     Code("engine_unavailable", 503, _SERVER, True, "Wait for Retry-After seconds: no prefill/decode pair is ready."),
     Code("shutting_down", 503, _SERVER, True, "Send to another gateway: this one is stopping."),
+    Code("change_conflict", 409, _BAD, False, "Look at GET /admin/v1/state; send again with force where the change is meant all the same."),
+    Code("nothing_left_to_serve", 409, _BAD, False, "Bring another engine of that role back first, or send again with force."),
+    Code("change_not_recorded", 503, _SERVER, True, "Make room on the run folder's disk: a change that cannot be written down is not made."),
     Code("client_closed_request", 499, "client_error", True, "Nothing: the client closed the connection first."),
     Code("internal_error", 500, _SERVER, True, "Report it with the request id: this is a fault of the gateway."),
 )  # fmt: skip
@@ -79,7 +84,7 @@ class ToolkitError(Exception):
     """Any failure this project raises on purpose. Never raised itself.
 
     message: what a client may read. internal: what is beside it for operators alone, an engine's own words for one; str()
-    has both, for logs, the journal and traces.
+    has both, for logs, the journal and traces. action: what to do, where that is more particular than what the code says.
     """
 
     default_code: ClassVar[str] = "internal_error"
@@ -93,11 +98,13 @@ class ToolkitError(Exception):
         retry_after_s: float | None = None,
         hop: str | None = None,
         internal: str = "",
+        action: str = "",
     ) -> None:
         super().__init__(f"{message} [{internal}]" if internal else message)
         self.message = message
         self.internal = internal
         self.code = CODES[code or self.default_code]
+        self.action = action or self.code.action
         self.param = param
         self.retry_after_s = retry_after_s
         self.hop = hop
@@ -113,7 +120,7 @@ class ToolkitError(Exception):
             "type": self.code.kind,
             "param": self.param,
             "code": self.code.code,
-            "action": self.code.action,
+            "action": self.action,
         }
         if self.hop is not None:
             error["hop"] = self.hop
@@ -144,6 +151,12 @@ class NotFound(InvalidRequest):
     """No such path or model."""
 
     default_code = "not_found"
+
+
+class Conflict(InvalidRequest):
+    """Right in itself, but not with what is so now."""
+
+    default_code = "change_conflict"
 
 
 class Busy(ToolkitError):

@@ -1,14 +1,12 @@
 """Short requests pass long ones, and nobody waits for ever."""
 
-from math import ceil, floor
-
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from serving.schedule.order import Order
 from serving.schedule.priority import waiting
-from tests.serving.schedule.virtual import Ask, fifo, flood, p95, rules, run
+from tests.serving.schedule.virtual import Ask, bound, fifo, flood, p95, rules, run
 from toolkit.core.sample import SloClass, WorkloadClass
 
 SHORT, LONG = 300, 4000
@@ -24,8 +22,15 @@ def queue(*asked, told=None):
     return order
 
 
+def take(order, now):
+    """Whoever goes next where all fit."""
+    one = order.turn(now) or order.best(now, lambda _: True)
+    order.enter(one, now)
+    return one
+
+
 def taken(order, *instants):
-    return [order.take(now).key for now in instants]
+    return [take(order, now).key for now in instants]
 
 
 def test_the_priority_is_the_product_of_waiting_and_length():
@@ -57,8 +62,8 @@ def test_a_short_request_past_its_threshold_takes_the_next_slot():
     taken(order, 2.0, 2.1)
     order.put(waiting(rules(), "short", STANDARD, WorkloadClass.TEXT_ONLY, SHORT, 2.2, 1e9))
 
-    assert order.take(2.3).key.startswith("long")  # not yet due, and the long ones are
-    assert order.take(2.75).key == "short"
+    assert take(order, 2.3).key.startswith("long")  # not yet due, and the long ones are
+    assert take(order, 2.75).key == "short"
 
 
 def test_a_long_request_past_its_threshold_takes_the_next_slot_whatever_short_ones_wait():
@@ -69,7 +74,7 @@ def test_a_long_request_past_its_threshold_takes_the_next_slot_whatever_short_on
     before = taken(order, 1.1, 1.2, 1.3)
 
     assert all(key.startswith("short") for key in before)
-    assert order.take(1.5).key == "long"
+    assert take(order, 1.5).key == "long"
 
 
 def test_lanes_that_are_due_take_turns_by_weight():
@@ -147,31 +152,6 @@ def streams(draw):
 def stream(tokens, other):
     """Of one length 2.5 times what the one slot can do in 4 s, and in the midst a single request of the other."""
     return [Ask(3.0, other, 0.05), *(Ask(0.02 * number, tokens, 0.05) for number in range(200))]
-
-
-def lane(ask):
-    return ask.slo_class, ask.tokens <= 1024
-
-
-def bound(fate, fates, told, slots):
-    """admit.py: threshold + ceil(N / slots) x longest, N from order.py."""
-    mine = told.treatments[fate.ask.slo_class]
-    threshold_s = mine.short_wait_s if lane(fate.ask)[1] else mine.long_wait_s
-    due = fate.ask.at + threshold_s
-    place = 1 + sum(
-        1
-        for other in fates
-        if lane(other.ask) == lane(fate.ask)
-        and (other.ask.at, other.number) < (fate.ask.at, fate.number)
-        and other.entered >= due
-    )
-    turns = place + sum(
-        floor(place * told.treatments[slo].weight / mine.weight) + 1
-        for slo in SloClass
-        for short in (True, False)
-        if (slo, short) != lane(fate.ask)
-    )
-    return threshold_s + ceil(turns / slots) * max(other.ask.hold_s for other in fates)
 
 
 @given(asks=ASKS, slots=st.integers(1, 4))

@@ -2,14 +2,16 @@
 
 import heapq
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count
-from math import inf
+from math import ceil, floor, inf
 
 from serving.schedule.admit import Admission, Moves
+from serving.schedule.lease import Need
+from serving.schedule.pool import Report
 from serving.schedule.priority import Rules, Treatment
-from toolkit.core.errors import Busy
+from toolkit.core.errors import Busy, TooLarge, ToolkitError
 from toolkit.core.sample import SloClass, WorkloadClass
 
 FIFO_TOKENS = 10**9
@@ -34,7 +36,8 @@ def fifo(max_in_flight: int = 8, **fields) -> Rules:
 
 @dataclass
 class Ask:
-    """One request to come. tokens: its length; hold_s: in the engines; first_s: to its first token there, of hold_s."""
+    """One request to come. tokens: its length; hold_s: in the engines; first_s: to its first token there, of hold_s. need: of
+    KV, where that is not one sequence of its length."""
 
     at: float
     tokens: int = 100
@@ -43,6 +46,7 @@ class Ask:
     budget_s: float = inf
     slo_class: SloClass = SloClass.STANDARD
     workload_class: WorkloadClass = WorkloadClass.TEXT_ONLY
+    need: Need | None = None
 
 
 @dataclass
@@ -54,7 +58,9 @@ class Fate:
     entered: float | None = None
     first: float | None = None
     ended: float | None = None
-    refused: Busy | None = None
+    refused: ToolkitError | None = None
+    decode: str | None = None
+    lacked_s: float = 0.0
     timed_out: bool = False
 
     @property
@@ -85,15 +91,35 @@ class Prefill:
         return first_s, first_s + ask.hold_s
 
 
-def run(told: Rules, asks: Sequence[Ask], engines: Engines | None = None) -> list[Fate]:
-    """Play all to the end. The books are checked after every event, or, of a long play, every twentieth."""
+def pool(tokens: int, page_size: int = 1, used: int = 0, stamp: object = 0) -> Report:
+    """What an engine says."""
+    return Report(tokens, page_size, 1, used, stamp)
+
+
+Looks = Sequence[tuple[float, str, Report]]
+"""(instant, decode, what it says then)."""
+
+
+def run(
+    told: Rules,
+    asks: Sequence[Ask],
+    engines: Engines | None = None,
+    decodes: Mapping[str, Report] | None = None,
+    looks: Looks = (),
+) -> list[Fate]:
+    """Play all to the end. The books are checked after every event, or, of a long play, every twentieth. decodes: whose pools
+    are known from the beginning; none: no leases."""
     admission = Admission(told)
+    for name, report in (decodes or {}).items():
+        admission.told(name, report, 0.0)
+    admission.serve(frozenset(decodes or {}), 0.0)
     work = engines or (lambda ask, _: (ask.first_s, ask.hold_s))
     fates = {str(number): Fate(ask, number) for number, ask in enumerate(asks)}
     order = count()
     events: list[tuple[float, int, str, str]] = [
         (fate.ask.at, next(order), "arrive", key) for key, fate in fates.items()
     ]
+    events += [(when, next(order), "look", str(number)) for number, (when, _, _) in enumerate(looks)]
     heapq.heapify(events)
 
     def at(when: float, what: str, key: str) -> None:
@@ -103,6 +129,8 @@ def run(told: Rules, asks: Sequence[Ask], engines: Engines | None = None) -> lis
         for key in moves.entered:
             fate = fates[key]
             fate.entered = now
+            fate.decode = admission.leases.place(key)
+            fate.lacked_s = admission.lacked_s(key)
             first_s, whole_s = work(fate.ask, now)
             if now + first_s <= fate.ask.at + fate.ask.budget_s:
                 at(now + first_s, "first", key)
@@ -117,13 +145,19 @@ def run(told: Rules, asks: Sequence[Ask], engines: Engines | None = None) -> lis
     while events:
         step += 1
         now, _, what, key = heapq.heappop(events)
+        if what == "look":
+            _, name, report = looks[int(key)]
+            move(admission.told(name, report, now), now)
+            continue
         fate = fates[key]
         deadline = fate.ask.at + fate.ask.budget_s
         if what == "arrive":
             try:
                 admission.arrive(key, fate.ask.slo_class, now, deadline)
-                move(admission.prepared(key, fate.ask.workload_class, fate.ask.tokens, now), now)
-            except Busy as error:
+                move(
+                    admission.prepared(key, fate.ask.workload_class, fate.ask.tokens, now, fate.ask.need), now
+                )
+            except (Busy, TooLarge) as error:
                 fate.refused = error
                 move(admission.leave(key, now), now)
             else:
@@ -145,7 +179,34 @@ def run(told: Rules, asks: Sequence[Ask], engines: Engines | None = None) -> lis
         if len(asks) <= 100 or step % 20 == 0:
             admission.check()
     assert admission.idle
+    assert not admission.leases.holders
+    assert not any(pool.leased for pool in admission.leases.pools.values())
     return list(fates.values())
+
+
+def lane(ask):
+    return ask.slo_class, ask.tokens <= 1024
+
+
+def bound(fate, fates, told, slots):
+    """admit.py: threshold + ceil(N / slots) x longest, N from order.py; slots: those, or largest leases, that fit at once."""
+    mine = told.treatments[fate.ask.slo_class]
+    threshold_s = mine.short_wait_s if lane(fate.ask)[1] else mine.long_wait_s
+    due = fate.ask.at + threshold_s
+    place = 1 + sum(
+        1
+        for other in fates
+        if lane(other.ask) == lane(fate.ask)
+        and (other.ask.at, other.number) < (fate.ask.at, fate.number)
+        and other.entered >= due
+    )
+    turns = place + sum(
+        floor(place * told.treatments[slo].weight / mine.weight) + 1
+        for slo in SloClass
+        for short in (True, False)
+        if (slo, short) != lane(fate.ask)
+    )
+    return threshold_s + ceil(turns / slots) * max(other.ask.hold_s for other in fates)
 
 
 def flood(seed: int, long_load: float, window_s: float, slots: int = 8) -> list[Ask]:

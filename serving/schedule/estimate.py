@@ -1,0 +1,54 @@
+"""How long the engines take, as far as it was learned: slots held, first tokens. Pure; durations in seconds."""
+
+from math import ceil
+
+from serving.schedule.learned import Learned
+
+UNKNOWN_SLOT_S = 1.0
+"""Taken for the time in the engines until one request has been there: it only shapes the first Retry-After."""
+MAX_RETRY_AFTER_S = 30.0
+
+
+class Estimates:
+    """Short and long requests apart."""
+
+    def __init__(self) -> None:
+        self._slot = {short: Learned(0.1, 0.1) for short in (True, False)}
+        self._first = {short: Learned(0.1, 0.1) for short in (True, False)}
+        self._quickest = {short: Learned(1.0, 0.002) for short in (True, False)}
+
+    def known(self, now: float) -> bool:
+        """Whether any request has been in the engines of late."""
+        return any(learned.read(now) for learned in self._slot.values())
+
+    def first_token(self, short: bool, took_s: float, now: float) -> float:
+        """A first token came after so long; returns what the quickest of its kind took before, itself where it is the first."""
+        quickest = self._quickest[short].read(now)
+        self._quickest[short].add(took_s, now)
+        self._first[short].add(took_s, now)
+        return took_s if quickest is None else quickest
+
+    def no_first_token(self, short: bool, waited_s: float, now: float) -> None:
+        """None came in so long."""
+        self._first[short].add(waited_s, now)
+
+    def left(self, short: bool, held_s: float, now: float) -> None:
+        """A slot was held for so long."""
+        self._slot[short].add(held_s, now)
+
+    def slot_frees_s(self, short: bool, slots: int, now: float) -> float:
+        """How often one of so many slots frees when all are held by requests of that length."""
+        mine, others = self._slot[short].read(now), self._slot[not short].read(now)
+        held_s = mine if mine is not None else others if others is not None else UNKNOWN_SLOT_S
+        return held_s / slots
+
+    def first_token_s(self, short: bool, load: float, now: float) -> float:
+        """About what the engines would take: the quickest of late while they are empty (load 0), the usual while all slots
+        are held (1); 0 while nothing is known. An engine is thus never left idle because it was slow under load."""
+        usual, quickest = self._first[short].read(now) or 0.0, self._quickest[short].read(now) or 0.0
+        return quickest + max(0.0, usual - quickest) * min(1.0, load)
+
+
+def retry_after_s(lacking_s: float) -> float:
+    """Whole seconds, from one to MAX_RETRY_AFTER_S."""
+    return float(min(MAX_RETRY_AFTER_S, max(1, ceil(lacking_s))))

@@ -1,0 +1,216 @@
+"""KV leases: no request enters the engines without the most KV that it may use, on one decode. Pure.
+
+    lease = ceil((text + image + max_tokens) / page size) x n       pages; each of the n choices is a sequence of its own
+    cap   = lease_cap x the pool                                    (the article's section 4.2: 15 %)
+
+Admission (admit.py) is the one owner: it takes a lease when a request enters and releases it when it leaves. A decode whose
+pool is not known (an attached engine that does not tell) serves without leases: no pool is ever made up.
+"""
+
+from collections.abc import Iterable, Mapping
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+
+from serving.schedule.pool import Pool, Report
+from toolkit.core.errors import TooLarge
+
+ANYWHERE = ""
+"""In the place of a decode's name: no pool is known, so pairing is free to choose."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """The most tokens that a request may hold: so many in each choice. prompt: the part of `each` that is not answer."""
+
+    each: int
+    choices: int = 1
+    prompt: int = 0
+
+    def pages(self, pool: Pool) -> int:
+        return self.choices * pool.pages_of(self.each)
+
+
+@dataclass(slots=True)
+class Lease:
+    """Who holds what: for each choice a decode and its pages there (0 where the pool is not known)."""
+
+    need: Need
+    places: list[tuple[str, int]] = field(default_factory=list)
+
+
+class Leases:
+    """All leases of one gateway. `reserved`: the decode whose free pages are kept for who is due (entry.py)."""
+
+    def __init__(self, cap: float) -> None:
+        self.cap = cap
+        self.reserved: str | None = None
+        self._serving: frozenset[str] = frozenset()
+        self._pools: dict[str, Pool] = {}
+        self._open: tuple[str, ...] = ()  # decodes that serve, where all of those are known
+        self._held: dict[str, Lease] = {}
+
+    def __repr__(self) -> str:
+        return f"<Leases {len(self._held)} held, {self._pools}>"
+
+    @property
+    def holders(self) -> AbstractSet[str]:
+        """Keys of all who hold a lease."""
+        return self._held.keys()
+
+    @property
+    def pools(self) -> Mapping[str, Pool]:
+        """By decode, those that are known."""
+        return self._pools
+
+    @property
+    def binding(self) -> bool:
+        """Whether entry asks for leases: some decode serves, and every one that does is known."""
+        return bool(self._open)
+
+    def serve(self, decodes: frozenset[str]) -> None:
+        """Those may be chosen from now on."""
+        self._serving = decodes
+        self._look()
+
+    def report(self, decode: str, report: Report) -> None:
+        """What an engine says of its pool; one of another size is a new pool."""
+        pool = self._pools.get(decode)
+        if pool is None or not pool.is_of(report):
+            pool = self._pools[decode] = Pool(report)
+            for lease in self._held.values():
+                each = pool.pages_of(lease.need.each)
+                lease.places = [(name, each if name == decode else held) for name, held in lease.places]
+                pool.lease(sum(held for name, held in lease.places if name == decode))
+            self._look()
+        pool.told(report)
+
+    def forget(self, decode: str) -> None:
+        """The engine is gone, and its pool with it."""
+        if self._pools.pop(decode, None) is not None:
+            for lease in self._held.values():
+                lease.places = [(name, 0 if name == decode else pages) for name, pages in lease.places]
+            self._look()
+
+    def cap_pages(self, pool: Pool) -> int:
+        """Pages that one lease may have there; at least one."""
+        return max(1, int(self.cap * pool.rank_pages))
+
+    def most_each(self, choices: int) -> int | None:
+        """Tokens that each of so many choices may hold at most on some decode; None: nothing limits them."""
+        each = (self.cap_pages(pool) // choices * pool.page_size for pool in self._choice())
+        return max(each, default=None)
+
+    def refuse_too_large(self, need: Need) -> None:
+        """Raises TooLarge (kv_lease_exceeded), with the arithmetic, when no decode may ever give it that much."""
+        if not self._open or any(need.pages(pool) <= self.cap_pages(pool) for pool in self._choice()):
+            return
+        pool = max(self._choice(), key=self.cap_pages)
+        raise TooLarge(_arithmetic(need, pool, self.cap, self.cap_pages(pool)), code="kv_lease_exceeded")
+
+    def fits(self, need: Need, without: str | None = None) -> bool:
+        """Whether it may enter now. without: a decode that is not for it."""
+        return not self._open or any(
+            name != without and self._fits(need, self._pools[name]) for name in self._open
+        )
+
+    def choose(self, need: Need, without: str | None = None) -> str:
+        """Of the decodes where it fits the one with the most free pages; ANYWHERE while entry asks for no leases."""
+        fitting = [name for name in self._open if name != without and self._fits(need, self._pools[name])]
+        return max(fitting, key=lambda name: self._pools[name].free, default=ANYWHERE)
+
+    def reserve(self, need: Need) -> str | None:
+        """Keep a decode's free pages for who is due: the one that is reserved already if it may ever give so much, else of
+        those that may the one with the most free pages. None where none may."""
+        pools = self._pools
+        able = [name for name in self._open if need.pages(pools[name]) <= self.cap_pages(pools[name])]
+        if self.reserved not in able:
+            self.reserved = max(able, key=lambda name: pools[name].free, default=None)
+        return self.reserved
+
+    def at_once(self, decode: str) -> int:
+        """How many of the largest leases fit there at once beside what others use; at least one."""
+        pool = self._pools[decode]
+        return max(1, (pool.pages - pool.foreign) // self.cap_pages(pool))
+
+    def elsewhere(self, decode: str) -> int:
+        """Leases that hold nothing there."""
+        return sum(all(name != decode for name, _ in lease.places) for lease in self._held.values())
+
+    def take(self, key: str, need: Need, decode: str) -> None:
+        pool = self._pools.get(decode)
+        pages = pool.pages_of(need.each) if pool is not None else 0
+        self._held[key] = Lease(need, [(decode, pages)] * need.choices)
+        if pool is not None:
+            pool.lease(need.pages(pool))
+
+    def move(self, key: str, choice: int, decode: str) -> bool:
+        """One choice goes on at another decode; False, and nothing changes, where it does not fit."""
+        lease = self._held[key]
+        there = self._pools.get(decode)
+        pages = there.pages_of(lease.need.each) if there is not None else 0
+        at, held = lease.places[choice]
+        if at == decode:
+            return True
+        if there is not None and (decode == self.reserved or pages > there.free):
+            return False
+        self._give_back(at, held)
+        lease.places[choice] = (decode, pages)
+        if there is not None:
+            there.lease(pages)
+        return True
+
+    def place(self, key: str, choice: int = 0) -> str | None:
+        """The decode on which a choice holds its lease; None where pairing is free to choose."""
+        lease = self._held.get(key)
+        return (lease.places[choice][0] or None) if lease is not None else None
+
+    def open_to(self, key: str, choice: int, decodes: Iterable[str]) -> frozenset[str]:
+        """Those of the decodes to which the choice could move, or where it is."""
+        each, (at, _) = self._held[key].need.each, self._held[key].places[choice]
+        pools = self._pools
+        return frozenset(
+            name
+            for name in decodes
+            if name == at
+            or name not in pools
+            or (name != self.reserved and pools[name].pages_of(each) <= pools[name].free)
+        )
+
+    def release(self, key: str) -> None:
+        """Give all of it back; nothing happens where there is nothing."""
+        lease = self._held.pop(key, None)
+        for decode, pages in lease.places if lease is not None else ():
+            self._give_back(decode, pages)
+
+    def check(self) -> None:
+        """Raise AssertionError unless every leased page is somebody's."""
+        for name, pool in self._pools.items():
+            held = sum(
+                pages for lease in self._held.values() for decode, pages in lease.places if decode == name
+            )
+            assert pool.leased == held, (name, pool, held)
+        assert all(len(lease.places) == lease.need.choices for lease in self._held.values()), self
+
+    def _look(self) -> None:
+        self._open = tuple(sorted(self._serving)) if self._serving <= self._pools.keys() else ()
+
+    def _choice(self) -> Iterable[Pool]:
+        return (self._pools[name] for name in self._open)
+
+    def _fits(self, need: Need, pool: Pool) -> bool:
+        return need.pages(pool) <= min(pool.free, self.cap_pages(pool))
+
+    def _give_back(self, decode: str, pages: int) -> None:
+        if decode in self._pools:
+            self._pools[decode].lease(-pages)
+
+
+def _arithmetic(need: Need, pool: Pool, cap: float, most: int) -> str:
+    size, each = pool.page_size, need.each
+    sum_of = f"{need.prompt} prompt tokens + {each - need.prompt} max_tokens = {each} tokens"
+    paged = f", {pool.pages_of(each) * size} in pages of {size}" if size > 1 else ""
+    times = f"; times {need.choices} choices: {need.pages(pool) * size}" if need.choices > 1 else ""
+    return (
+        f"The request may use {sum_of}{paged}{times}; one request may have {most * size}, {100 * cap:g} % of the engine's KV pool"
+        f" of {pool.rank_pages * size} tokens. Send fewer or smaller images, less text or a smaller max_tokens."
+    )
