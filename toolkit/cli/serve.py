@@ -25,11 +25,14 @@ def serve(
     port: Annotated[int | None, typer.Option(help="Port of the gateway; 0: a free one.")] = None,
     assignments: Annotated[list[str] | None, typer.Option("--set", help="Any configuration value, as engine.tp=2. May be repeated.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print every command and its environment; start nothing.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print events (or the dry run) as JSON lines.")] = False,
+    check: Annotated[bool | None, typer.Option("--check/--no-check", help="Only look for mistakes (docs/checks.md), start nothing; exit code 1 on errors. --no-check: start in spite of them.", show_default=False)] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print events (or the dry run) as JSON lines; --check as one document.")] = False,
 ) -> None:  # fmt: skip
     """Start prefill and decode engines behind the gateway, and stay until Ctrl-C.
 
     Options given here win over the file; --set wins over both. Everything ends with this process.
+
+    A configuration that would not serve is refused before anything is started; --check says what else is wrong with it.
 
     Example: toolkit serve --model /models/Qwen2.5-VL-7B --prefill 0-3 --decode 4-7 --tp 2 --transfer rdma --ib-device mlx5_0
     """
@@ -46,12 +49,20 @@ def serve(
     gateway = given(host=host) | ({} if port is None else {"port": port})
     overrides = {"model": given(path=model), "engine": engine, "gateway": gateway}
     effective = load(ServeConfig, config, assignments or (), overrides)
-    planned = plan(effective, dry=dry_run)
-    if dry_run:
+    planned = plan(effective, dry=dry_run or bool(check))
+    if check:
+        from toolkit.cli import checked
+
+        checked.show(planned, as_json=as_json)
+    elif dry_run:
         from toolkit.cli.dry_run import show
 
         show(planned, as_json=as_json)
     else:
+        if check is None:
+            from toolkit.cli import checked
+
+            checked.refuse(planned)
         run(planned, as_json=as_json)
 
 

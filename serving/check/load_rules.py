@@ -1,0 +1,118 @@
+"""Bounds on load that contradict each other, or the engines."""
+
+from collections.abc import Iterator
+
+from serving.check.facts import Facts
+from serving.check.fix import Set
+from serving.check.rule import Needs, Rule, Severity, Source, Trouble
+from serving.standing import FAILURES_IN_A_ROW
+
+SLOTS, POOL = "--max-running-requests", "--max-total-tokens"
+RETRY_SHARE = 0.2
+"""Finagle's default retry budget (docs/decisions/0023)."""
+
+
+def _slots(facts: Facts) -> Iterator[Trouble]:
+    slots = [engine.number(SLOTS) for engine in facts.engines if engine.role == "decode"]
+    most, known = facts.config.schedule.max_in_flight, [one for one in slots if one]
+    if known and len(known) == len(slots) and most > sum(known):
+        told = f"{most}, and decode runs {sum(known):g} at once ({SLOTS})"
+        yield Trouble("schedule.max_in_flight", told, Set("schedule.max_in_flight", sum(known)))
+
+
+def _bounds(facts: Facts) -> Iterator[Trouble]:
+    schedule = facts.config.schedule
+    if schedule.min_in_flight > schedule.max_in_flight:
+        told = f"{schedule.min_in_flight}, above schedule.max_in_flight = {schedule.max_in_flight}"
+        yield Trouble("schedule.min_in_flight", told, Set("schedule.min_in_flight", min(2, schedule.max_in_flight)))  # fmt: skip
+
+
+def _pool(facts: Facts) -> Iterator[Trouble]:
+    pools = [pool for engine in facts.engines if (pool := engine.number(POOL))]
+    tokens, images = facts.largest_tokens, facts.config.access.max_images
+    answer = facts.config.default_max_tokens.multi_image_long
+    if pools and tokens and images * tokens + answer > min(pools):
+        told = f"{images} images of up to {tokens} tokens and an answer of {answer}, and a KV pool of {min(pools):g}"
+        fits = max(1, int((min(pools) - answer) // tokens))
+        yield Trouble("access.max_images", told, Set("access.max_images", fits))
+
+
+def _share(facts: Facts) -> Iterator[Trouble]:
+    retry = facts.config.retry
+    if retry.max_attempts > 1 and retry.budget_share > RETRY_SHARE:
+        told = f"retries may add {retry.budget_share:.0%} to the load"
+        yield Trouble("retry.budget_share", told, Set("retry.budget_share", 0.1))
+
+
+def _breaker(facts: Facts) -> Iterator[Trouble]:
+    attempts = facts.config.retry.max_attempts
+    if facts.pairs == 1 and attempts > FAILURES_IN_A_ROW:
+        told = f"{attempts} attempts on the only pair, which {FAILURES_IN_A_ROW} failures in a row make a suspect"
+        yield Trouble("retry.max_attempts", told, Set("retry.max_attempts", FAILURES_IN_A_ROW))
+
+
+def _burst(facts: Facts) -> Iterator[Trouble]:
+    retry = facts.config.retry
+    most = FAILURES_IN_A_ROW * max(1, facts.pairs)
+    if retry.max_attempts > 1 and retry.budget_least > most:
+        told = (
+            f"{retry.budget_least} retries at once without any load, and {most} failures suspect every pair"
+        )
+        yield Trouble("retry.budget_least", told, Set("retry.budget_least", most))
+
+
+RULES = (
+    Rule(
+        "more-than-slots",
+        Severity.WARNING,
+        "more requests inside the engines than decode runs",
+        "What is over the slots waits in decode's queue, with its KV cache held on prefill, where no order, budget or share of"
+        " the gateway reaches it.",
+        (Source("srt/arg_groups/fields/schedule.py:33", "The maximum number of running requests"),),
+        _slots,
+        flags=(SLOTS,),
+        needs=Needs.ENGINES,
+    ),
+    Rule(
+        "in-flight-bounds",
+        Severity.WARNING,
+        "a lower bound of the in-flight limit above the upper one",
+        "The lower one is then quietly the upper one, and the limit adapts to nothing.",
+        (Source("serving/schedule/limit.py"),),
+        _bounds,
+    ),
+    Rule(
+        "images-over-pool",
+        Severity.WARNING,
+        "a request of the most and largest images that no KV pool holds",
+        "It is prepared, waits for its turn, and the engine refuses it.",
+        (Source("srt/arg_groups/fields/schedule.py:39", "max_total_tokens"),),
+        _pool,
+        flags=(POOL,),
+        needs=Needs.MODEL,
+    ),
+    Rule(
+        "retries-add-load",
+        Severity.WARNING,
+        "a retry budget above 20 %",
+        "When everything fails, each request costs 1 + the share: an overload that retries keep up.",
+        (Source("docs/decisions/0023-retries-within-a-budget.md"),),
+        _share,
+    ),
+    Rule(
+        "retries-suspect-the-pair",
+        Severity.WARNING,
+        "more attempts of one request than failures that make a pair suspect",
+        "One request that the engine cannot serve then costs the only pair its standing, and a probe for each.",
+        (Source("serving/standing.py"), Source("docs/decisions/0023-retries-within-a-budget.md")),
+        _breaker,
+    ),
+    Rule(
+        "retries-suspect-all",
+        Severity.WARNING,
+        "retries granted to an idle service that suffice to suspect every pair",
+        "A handful of requests that engines cannot serve, retried, puts every pair on probation.",
+        (Source("serving/standing.py"), Source("docs/decisions/0023-retries-within-a-budget.md")),
+        _burst,
+    ),
+)

@@ -1,0 +1,75 @@
+"""Doors: keys that the gateway does not have, addresses that everybody reaches."""
+
+from collections.abc import Iterator
+from ipaddress import ip_address
+
+from serving.check.facts import Facts
+from serving.check.fix import Drop, Set
+from serving.check.rule import Needs, Rule, Severity, Source, Trouble
+
+KEY, ADMIN_KEY = "--api-key", "--admin-api-key"
+
+
+def _keys(facts: Facts) -> Iterator[Trouble]:
+    for engine in facts.real:
+        for flag, refuses in ((KEY, "every request"), (ADMIN_KEY, "every abort")):
+            if engine.has(flag):
+                yield Trouble(engine.name, f"{flag}: the engine refuses {refuses} of the gateway", Drop((flag,)))  # fmt: skip
+
+
+def _engines(facts: Facts) -> Iterator[Trouble]:
+    host = facts.config.engine.host
+    if facts.real and _reached(host):
+        told = f"{host}: whoever reaches the engines reaches them without key or limit"
+        yield Trouble("engine.host", told, Set("engine.host", "127.0.0.1"))
+
+
+def _gateway(facts: Facts) -> Iterator[Trouble]:
+    gateway = facts.config.gateway
+    if _reached(gateway.host) and not gateway.api_keys_file:
+        told = f"{gateway.host}: whoever reaches the gateway may use it"
+        yield Trouble("gateway.host", told, Set("gateway.api_keys_file", "keys.toml"))
+
+
+def _reached(host: str) -> bool:
+    """Whether others than this machine reach the address."""
+    try:
+        return not ip_address(host).is_loopback
+    except ValueError:
+        return host != "localhost"
+
+
+RULES = (
+    Rule(
+        "engine-key",
+        Severity.ERROR,
+        "an API key on engines behind the gateway",
+        "The gateway has no key for engines: with --api-key each of its requests is a 401, with --admin-api-key each"
+        " /abort_request is, and engines go on with what nobody waits for.",
+        (
+            Source("srt/utils/auth.py:134", "if admin_api_key:"),
+            Source("srt/entrypoints/http_server.py:1722", "AuthLevel.ADMIN_OPTIONAL"),
+        ),
+        _keys,
+        flags=(KEY, ADMIN_KEY),
+        needs=Needs.ENGINES,
+    ),
+    Rule(
+        "engines-open",
+        Severity.WARNING,
+        "engines on an address that others reach",
+        "SGLang reads local files for an image URL of file:// or a bare path, and obeys /abort_request and /flush_cache."
+        " Engines on several machines need it: keep them in a network of their own.",
+        (Source("srt/utils/common.py:2185", "def get_image_bytes"),),
+        _engines,
+        needs=Needs.ENGINES,
+    ),
+    Rule(
+        "gateway-open",
+        Severity.WARNING,
+        "a gateway on an address that others reach, without keys",
+        "Nobody is asked who they are. Keys are lines of that file; TLS is a proxy's in front.",
+        (Source("README.md"),),
+        _gateway,
+    ),
+)

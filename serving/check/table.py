@@ -1,0 +1,85 @@
+"""The table of rules, and what they say of a configuration (pure)."""
+
+from collections.abc import Iterable, Iterator
+
+from serving.check import (
+    argument_rules,
+    load_rules,
+    measure_rules,
+    model_rules,
+    open_rules,
+    pair_rules,
+    time_rules,
+)
+from serving.check.facts import Facts
+from serving.check.fix import Fix, has_extra, written
+from serving.check.rule import Finding, Needs, Report, Rule, Severity, Trouble, Unchecked
+
+GROUPS: tuple[tuple[str, tuple[Rule, ...]], ...] = (
+    ("Arguments", argument_rules.RULES),
+    ("Prefill and decode", pair_rules.RULES),
+    ("The model and its images", model_rules.RULES),
+    ("Times", time_rules.RULES),
+    ("Load", load_rules.RULES),
+    ("Measuring", measure_rules.RULES),
+    ("Doors", open_rules.RULES),
+)
+RULES = tuple(rule for _, rules in GROUPS for rule in rules)
+
+ELSEWHERE: tuple[tuple[str, str], ...] = (
+    ("an unknown key, a value of the wrong type or out of its range", "reading serve.toml"),
+    ("RDMA without devices; only one of attach_prefill and attach_decode", "reading serve.toml"),
+    ("access.memory_mb too small for one body or one image file of the largest size", "reading serve.toml"),
+    ("retry.cap_s below retry.base_s; a store's URL with credentials", "reading serve.toml"),
+    ("GPU ids named twice, for both roles, or that tp does not divide", "planning, before the check"),
+    ("no GPU, no engine environment, a port that is taken, no model in the folder", "`toolkit serve` without --check"),
+    ("an attached engine in another role than given, or without its bootstrap server", "`toolkit serve`, by asking it"),
+    ("versions, memory, disk, /dev/shm and the clock of this machine", "`toolkit doctor`"),
+    ("`input_ids` with images, fields of the rendezvous, values that end a scheduler", "each request (400)"),
+)  # fmt: skip
+"""What is refused or told elsewhere, and where."""
+
+ORDER = tuple(Severity)
+
+
+def check(facts: Facts) -> Report:
+    """Every rule that can look, errors first, in the table's order."""
+    able = [rule for rule in RULES if not _lacks(rule, facts)]
+    told = sorted(
+        ((rule, trouble) for rule in able for trouble in rule.look(facts)),
+        key=lambda pair: ORDER.index(pair[0].severity),
+    )
+    reasons = sorted({reason for rule in RULES if (reason := _lacks(rule, facts))})
+    unchecked = tuple(
+        Unchecked(reason, tuple(rule.id for rule in RULES if _lacks(rule, facts) == reason))
+        for reason in reasons
+    )
+    graver = (trouble.fix for rule, trouble in told if rule.severity is not Severity.NOTE)
+    together = written(graver, facts.config.engine, facts.arguments)
+    return Report(tuple(_merged(told, facts)), together, unchecked)
+
+
+def _merged(told: Iterable[tuple[Rule, Trouble]], facts: Facts) -> Iterator[Finding]:
+    """The same trouble in several places is one finding."""
+    places: dict[tuple[Rule, str, Fix], list[str]] = {}
+    for rule, trouble in told:
+        places.setdefault((rule, trouble.what, trouble.fix), []).append(trouble.where)
+    for (rule, what, fix), where in places.items():
+        lines = written((fix,), facts.config.engine, facts.arguments)
+        sources = tuple(map(str, rule.sources))
+        yield Finding(rule.id, rule.severity, tuple(dict.fromkeys(where)), what, rule.why, sources, lines)
+
+
+def _lacks(rule: Rule, facts: Facts) -> str:
+    """Why the rule cannot look; empty where it can."""
+    if rule.needs is Needs.NOTHING:
+        return ""
+    if facts.attached:
+        return "the engines run already, and how they were started is not known here"
+    if rule.needs is Needs.ARGUMENTS and not facts.real:
+        return "simulated engines are not SGLang"
+    if rule.needs is Needs.ARGUMENTS and facts.arguments is None and has_extra(facts.config.engine):
+        return "SGLang is not installed here, so its own table of arguments cannot be read (make install)"
+    if rule.needs is Needs.MODEL and facts.grid is None:
+        return "the model's files are not here"
+    return ""
