@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from serving import store_url
+from serving.admin_config import AdminConfig
 from serving.retry_config import RetryConfig
 from serving.schedule_config import BatchConfig, RealtimeConfig, ScheduleConfig, ShedConfig, SloConfig
 from serving.storage_config import StorageConfig
@@ -356,6 +357,7 @@ class ServeConfig(Section):
     model: ModelConfig = ModelConfig()
     engine: EngineConfig = EngineConfig()
     gateway: GatewayConfig = GatewayConfig()
+    admin: AdminConfig = AdminConfig()
     access: AccessConfig = AccessConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     retry: RetryConfig = RetryConfig()

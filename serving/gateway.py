@@ -24,9 +24,10 @@ from serving.access.prepare import Access
 from serving.access.room import Room
 from serving.access.shared.configured import shared_tier
 from serving.access.workers import DecodePool
+from serving.admin.admin import Admin
 from serving.answer import Answerer
 from serving.api import Api
-from serving.asgi import asgi_app
+from serving.asgi import Handler, asgi_app
 from serving.binding import socket_for, unbindable
 from serving.dispatch import Dispatcher
 from serving.engine_body import Rendezvous
@@ -140,10 +141,13 @@ class Gateway:
             clock,
             self._record,
             self._keep_result if config.storage.results else None,
-        )
             service.own_key,
+        )
         self.lifecycle = Lifecycle(parts)
         self.api = Api(self.lifecycle, self.keys, self.status)
+        self.admin = Admin(
+            service, run_dir, clock, self.book, self.admission, self.retries, self.lifecycle, self.telemetry
+        )
 
     def _record(self, sample: Sample, gaps_s: list[float]) -> None:
         self.telemetry.sample(sample, gaps_s)
@@ -157,6 +161,7 @@ class Gateway:
 
     async def start(self) -> None:
         """Begin what needs the event loop. Raises EnvironmentFault."""
+        self.admin.restore()
         await self.tokens.load(self.service.config, self.service.model_path, self._family)
         if self.storage is not None:
             await self.storage.start()
@@ -198,6 +203,26 @@ class Server(uvicorn.Server):
         yield
 
 
+def server_of(handle: Handler) -> Server:
+    """A server that hands every request to `handle`."""
+    config = uvicorn.Config(
+        asgi_app(handle),
+        http=BoundedProtocol,
+        loop="none",
+        lifespan="off",
+        ws="none",
+        interface="asgi3",
+        access_log=False,
+        server_header=False,
+        date_header=True,
+        log_config=None,
+        timeout_keep_alive=75,
+        timeout_graceful_shutdown=1,
+        backlog=2048,
+    )
+    return Server(config)
+
+
 def vocabulary(model_path: str) -> int | None:
     """The model's vocabulary size by its config.json; None where that is not on this machine."""
     try:
@@ -224,24 +249,11 @@ def listen(host: str, port: int) -> socket.socket:
 async def serve(service: Service, run_dir: Path) -> None:
     """Serve until SIGTERM or SIGINT, then drain and release."""
     listener = listen(service.config.gateway.host, service.config.gateway.port)
+    admin_listener = listen(service.config.admin.host, service.config.admin.port)
     gateway = Gateway(service, run_dir, SystemClock(), random.Random(secrets.randbits(256)))
-    config = uvicorn.Config(
-        asgi_app(gateway.api.handle),
-        http=BoundedProtocol,
-        loop="none",
-        lifespan="off",
-        ws="none",
-        interface="asgi3",
-        access_log=False,
-        server_header=False,
-        date_header=True,
-        log_config=None,
-        timeout_keep_alive=75,
-        timeout_graceful_shutdown=1,
-        backlog=2048,
-    )
-    server = Server(config)
+    front, back = server_of(gateway.api.handle), server_of(gateway.admin.handle)
     await gateway.start()
+    gateway.admin.open(admin_listener.getsockname()[1])
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -249,17 +261,21 @@ async def serve(service: Service, run_dir: Path) -> None:
     background: list[asyncio.Task[None]] = [
         asyncio.create_task(gateway.prober.run()),
         asyncio.create_task(gateway.watch_lag()),
+        asyncio.create_task(gateway.admin.desk.run()),
     ]
     gateway.pool.warm()
-    serving = asyncio.create_task(server.serve(sockets=[listener]))
+    serving = [
+        asyncio.create_task(front.serve(sockets=[listener])),
+        asyncio.create_task(back.serve(sockets=[admin_listener])),
+    ]
     stopped = asyncio.create_task(stop.wait())
     try:
-        await asyncio.wait([serving, stopped, *background], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([*serving, stopped, *background], return_when=asyncio.FIRST_COMPLETED)
         if stop.is_set():
             log.info("stopping: draining open requests")
             await gateway.drain()
-        server.should_exit = True
-        await serving
+        front.should_exit = back.should_exit = True
+        await asyncio.gather(*serving)
         for task in background:
             if task.done():
                 task.result()

@@ -6,7 +6,7 @@ import hmac
 import logging
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from serving import chat
 from serving.access.classify import classify
@@ -76,6 +76,12 @@ class Lifecycle:
     def open_requests(self) -> int:
         return len(self._tasks)
 
+    def retune(self, config: ServeConfig) -> None:
+        """Another configuration from now on: what is read of it when it is used."""
+        self._parts = replace(self._parts, config=config)
+        moves = self._parts.admission.retune(rules_of(config), self._parts.clock.monotonic())
+        self._move(moves)
+
     async def idle(self, timeout_s: float) -> None:
         """Wait until no request is open, at most that long."""
         if self._tasks:
@@ -131,6 +137,8 @@ class Lifecycle:
     async def _seated(self, exchange: Exchange, recording: Recording) -> None:
         parts = self._parts
         head = exchange.head
+        told = (head.header(OWN_HEADER) or "").encode()
+        recording.own = bool(parts.own_key) and hmac.compare_digest(told, parts.own_key.encode())
         recording.tenant = parts.keys.name_of(head.header("authorization"))
         budgets: Mapping[SloClass, float] = {slo: parts.config.budget_s(slo) for slo in SloClass}
         recording.promise = promise(
@@ -138,8 +146,6 @@ class Lifecycle:
             head.header("x-ttft-budget-ms"),
             parts.config.default_slo_class,
             budgets,
-        told = (head.header(OWN_HEADER) or "").encode()
-        recording.own = bool(parts.own_key) and hmac.compare_digest(told, parts.own_key.encode())
         )
         if self.stopping:
             raise EngineUnavailable("The gateway is stopping.", code="shutting_down", retry_after_s=1.0)

@@ -34,22 +34,23 @@ class InFlightLimit:
     @property
     def value(self) -> int:
         """Requests."""
-        return int(self._value)
+        return int(max(self._least, min(self._most, self._value))) if self._adaptive else self._most
 
     def retune(self, least: int, most: int, adaptive: bool) -> None:
-        """Other bounds from now on; what was learned stays as far as they let it."""
+        """Other bounds from now on. What was learned outside of them is kept: it holds again when they are taken back."""
         self._least, self._most, self._adaptive = min(least, most), most, adaptive
-        self._value = max(float(self._least), min(float(most), self._value)) if adaptive else float(most)
 
     def in_time(self, part: float, running: int) -> None:
         """A first token came, after that part of what is in time, with that many requests inside."""
         self._starting = self._starting and part <= SLOW_START
         if self._adaptive and 2 * running >= self.value:
-            self._value = min(float(self._most), self._value + (1.0 if self._starting else 1.0 / self._value))
+            held = max(float(self._least), self._value)
+            more = held + (1.0 if self._starting else 1.0 / held)
+            self._value = max(self._value, min(float(self._most), more))
 
     def too_much(self, entered: float, now: float) -> None:
         """A request that entered then was late, or was refused by an engine."""
         if self._adaptive and entered >= self._decreased_at:
-            self._value = max(float(self._least), self._value * DECREASE)
+            self._value = max(float(self._least), min(self._value, float(self._most)) * DECREASE)
             self._starting = False
             self._decreased_at = now

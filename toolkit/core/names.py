@@ -156,6 +156,19 @@ RETRY_BUDGET = Metric(
     "attempts",
     "Retries that the budget (retry.budget_share of recent requests) still allows.",
 )
+ADMIN_CHANGES = Metric(
+    "toolkit_admin_changes_total",
+    "counter",
+    "changes",
+    "Changes made through the admin API: set, undo, or expiry of one that was made for a while.",
+    ("kind",),
+)
+ADMIN_OVERRIDDEN = Metric(
+    "toolkit_admin_overridden",
+    "gauge",
+    "settings",
+    "Settings that are not as configured now, since somebody changed them through the admin API.",
+)
 SEATED = Metric("toolkit_requests_preparing", "gauge", "requests", "Requests being read and prepared.")
 WAITING = Metric(
     "toolkit_requests_waiting", "gauge", "requests", "Prepared requests waiting for an engine slot."

@@ -3,6 +3,7 @@
 import pytest
 
 from serving.schedule.admit import Admission, Place
+from serving.schedule.limit import InFlightLimit
 from serving.schedule.priority import Treatment
 from tests.serving.schedule.virtual import rules
 from toolkit.core.errors import Busy
@@ -84,3 +85,21 @@ def test_a_shed_class_is_told_when_to_come_back_and_others_are_served(shed):
     assert queue(admission, "other", slo=REALTIME, workload=IMAGE, now=1.0) == ["other"]
     assert admission.place("before") is Place.RUNNING
     admission.check()
+
+
+def test_a_bound_that_is_taken_back_gives_back_what_was_learned():
+    """An operator's bound is no late first token: the limit need not be learned again."""
+    limit = InFlightLimit(2, 64, adaptive=True)
+    for _ in range(12):
+        limit.in_time(0.1, limit.value)
+    learned = limit.value
+    limit.retune(2, 3, adaptive=True)
+    assert limit.value == 3
+    limit.in_time(0.1, 3)
+    limit.retune(2, 64, adaptive=True)
+    assert limit.value == learned > 8
+
+    limit.retune(2, 10, adaptive=True)
+    limit.too_much(1.0, 2.0)
+    limit.retune(2, 64, adaptive=True)
+    assert limit.value == 7, "what is learned under a bound is learned"

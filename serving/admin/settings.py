@@ -1,0 +1,112 @@
+"""What may be changed while a gateway runs: flat keys and values over the frozen configuration. Pure.
+
+    schedule.max_in_flight ...    the keys of serve.toml in LIVE sections; what a value may be is what serve.toml says of it
+    instance.NAME.drained         nothing new is given to that engine
+    instance.NAME.weight          its part of the work beside others of its role, 1 by default
+
+A change is validated as a whole: either all of it holds, or nothing is changed.
+"""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic import Field
+
+from serving.config import ServeConfig
+from serving.service import Service
+from toolkit.core.config import Section, merge, set_path, validate
+from toolkit.core.errors import InvalidRequest, UsageFault
+
+LIVE = ("schedule", "retry", "shed", "realtime", "standard", "batch")
+"""Sections whose values are read where they are used, so that a change holds from then on."""
+FIXED = frozenset({"retry.window_s"})
+"""Keys of theirs that are not: what was counted in one window says nothing about another."""
+
+INSTANCE = "instance."
+
+Value = Any
+"""What JSON can say."""
+
+
+class Placing(Section):
+    """What an operator says of one engine."""
+
+    drained: bool = Field(False, description="Nothing new is given to it; what it has runs to its end.")
+    weight: float = Field(1.0, gt=0, le=100, description="Its part of the work beside others of its role.")
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The values at one time. roles: of the instances, prefill or decode."""
+
+    config: ServeConfig
+    instances: Mapping[str, Placing]
+    roles: Mapping[str, str]
+
+    @classmethod
+    def of(cls, service: Service) -> "Settings":
+        """As configured."""
+        roles = {engine.name: engine.role for engine in service.engines}
+        return cls(service.config, {name: Placing() for name in roles}, roles)
+
+    def values(self) -> dict[str, Value]:
+        """All that may be changed, by key, as JSON has it."""
+        sections = {name: getattr(self.config, name).model_dump(mode="json") for name in LIVE}
+        found = {key: value for key, value in _flat(sections) if key not in FIXED}
+        for name, placing in self.instances.items():
+            found |= {f"{INSTANCE}{name}.{key}": value for key, value in placing.model_dump().items()}
+        return found
+
+    def changed(self, asked: Mapping[str, Value]) -> "Settings":
+        """With these values. Raises InvalidRequest that names the key; `param` is the first wrong one."""
+        known = self.values()
+        for key in asked:
+            if key not in known:
+                raise InvalidRequest(_unknown(key, known), param=key)
+        engines: dict[str, Any] = {}
+        sections: dict[str, Any] = {}
+        for key, value in asked.items():
+            if key.startswith(INSTANCE):
+                name, _, field = key.removeprefix(INSTANCE).rpartition(".")
+                engines.setdefault(name, {})[field] = value
+            else:
+                sections = set_path(sections, key, value)
+        try:
+            return replace(self, config=self._config_with(sections), instances=self._instances_with(engines))
+        except UsageFault as error:
+            raise InvalidRequest(error.message, param=next(iter(asked), None)) from error
+
+    def _config_with(self, sections: Mapping[str, Any]) -> ServeConfig:
+        if not sections:
+            return self.config
+        tables = {name: getattr(self.config, name) for name in ServeConfig.model_fields}
+        for name, over in sections.items():
+            tables[name] = merge(tables[name].model_dump(), over)
+        return validate(ServeConfig, tables, "Nothing was changed")
+
+    def _instances_with(self, engines: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Placing]:
+        placings = dict(self.instances)
+        for name, over in engines.items():
+            placings[name] = validate(
+                Placing, merge(placings[name].model_dump(), over), f"Nothing was changed; {INSTANCE}{name}"
+            )
+        return placings
+
+
+def _flat(tables: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Value]]:
+    found: list[tuple[str, Value]] = []
+    for name, value in tables.items():
+        found += _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else [(f"{prefix}{name}", value)]
+    return found
+
+
+def _unknown(key: str, known: Mapping[str, Value]) -> str:
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
+    hint = (
+        f"did you mean {near[0]!r}?"
+        if near
+        else "GET /admin/v1/state lists what can be changed while it runs."
+    )
+    return f"{key:.100}: no such setting, or not one that can be changed while the gateway runs; {hint}"

@@ -1,0 +1,29 @@
+"""What this gateway's requests ask of each decode's pool, as it is published. Pure."""
+
+from serving.schedule.admit import Admission
+from serving.schedule.shared.fair import Demand
+
+
+def demand_of(admission: Admission, now: float) -> dict[str, Demand]:
+    """By decode. Who waits has no decode yet: it counts everywhere, in the proportion of the pools' sizes."""
+    pools = admission.leases.pools
+    every_token = sum(pool.pages * pool.page_size for pool in pools.values())
+    held: dict[str, dict[str, int]] = {name: {} for name in pools}
+    for slo_class, lease in admission.holdings():
+        for name, pages in lease.places:
+            if name in held:
+                held[name][slo_class.value] = held[name].get(slo_class.value, 0) + pages
+    waiting = list(admission.waiting())
+    longest_s = max((now - one.ready for one, _ in waiting), default=0.0)
+    demand = {}
+    for name, pool in pools.items():
+        by_class, largest = held[name], 0
+        part = pool.pages * pool.page_size / every_token if every_token else 0.0
+        for one, need in waiting:
+            pages = need.pages(pool)
+            if pages > admission.leases.cap_pages(pool):
+                continue
+            largest = max(largest, pages)
+            by_class[one.slo_class.value] = by_class.get(one.slo_class.value, 0) + max(1, int(part * pages))
+        demand[name] = Demand(by_class, largest, longest_s)
+    return demand

@@ -1,0 +1,62 @@
+"""The ledger on its server: one call, one fault."""
+
+from typing import Protocol
+
+from serving.schedule.shared.script import LEAVE, SCRIPT
+from serving.schedule.shared.words import Answer, Ask, answer_of
+
+
+class LedgerFault(Exception):
+    """The server did not answer, or not as a ledger: the message says how, without address or credentials."""
+
+
+class Ledger(Protocol):
+    """Where gateways agree. Used from one event loop, one call at a time."""
+
+    async def renew(self, ask: Ask) -> Answer:
+        """Raises LedgerFault."""
+        ...
+
+    async def leave(self) -> None:
+        """This gateway holds nothing any more. Raises LedgerFault."""
+        ...
+
+    async def close(self) -> None:
+        """Gives up what runs. Idempotent."""
+        ...
+
+
+class ServerLedger:
+    """In a hash of a Valkey or Redis server. Connects when it is first asked, and again after every fault.
+
+    Raises OSError where a file that the URL names cannot be read.
+    """
+
+    def __init__(self, url: str, name: str, gateway: str, call_s: float) -> None:
+        from serving.redis_client import redis_client
+
+        self._redis = redis_client(url, 1, call_s)
+        self._book = f"mm-serving-toolkit:ledger:{name}"
+        self._gateway = gateway
+
+    async def renew(self, ask: Ask) -> Answer:
+        told = await self._run(SCRIPT, ask.text())
+        try:
+            return answer_of(told if isinstance(told, bytes) else b"")
+        except ValueError as error:
+            raise LedgerFault(str(error)) from error
+
+    async def leave(self) -> None:
+        await self._run(LEAVE)
+
+    async def close(self) -> None:
+        await self._redis.aclose()
+
+    async def _run(self, script: str, *words: str) -> object:
+        from serving.redis_client import told
+
+        try:
+            answer: object = await self._redis.eval(script, 1, self._book, self._gateway, *words)
+        except Exception as error:  # the library's own slips are no more a request's business than the server's
+            raise LedgerFault(told(error)) from error
+        return answer

@@ -1,0 +1,177 @@
+"""The edge between a gateway's admission and the ledger: a task that renews, and a timer that ends what has lapsed."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from serving.schedule.admit import Admission, Moves
+from serving.schedule.retry import Fleet, Retries
+from serving.schedule.shared.demand import demand_of
+from serving.schedule.shared.fair import Demand, targets
+from serving.schedule.shared.footing import CALL, RENEW, Footing, Standing
+from serving.schedule.shared.ledger import Ledger, LedgerFault
+from serving.schedule.shared.words import Other, Part, Said
+from toolkit.core.clock import Clock
+
+log = logging.getLogger("toolkit.gateway")
+
+LEAVE_S = 0.5
+"""How long close() waits for the server."""
+
+
+class State(NamedTuple):
+    """For people: by what right this gateway works, with how many others, whether the server answers, and how the renewals
+    went."""
+
+    standing: Standing
+    gateways: int
+    up: bool
+    answered: int
+    failed: int
+
+
+class Negotiator:
+    """Keeps the admission within this gateway's grants. Owns the ledger. Used from one event loop."""
+
+    def __init__(
+        self,
+        gateway: str,
+        ledger: Ledger,
+        footing: Footing,
+        admission: Admission,
+        retries: Retries,
+        urls: Mapping[str, str],
+        clock: Clock,
+        on_moves: Callable[[Moves], None],
+        revoke: Callable[[list[str]], None],
+        where: str,
+    ) -> None:
+        """urls: by decode, what all gateways call it. revoke is told the requests that must end at once, again and again
+        until they have."""
+        self._gateway = gateway
+        self._ledger = ledger
+        self._footing = footing
+        self._admission = admission
+        self._retries = retries
+        self._urls = urls
+        self._clock = clock
+        self._on_moves = on_moves
+        self._revoke = revoke
+        self._where = where
+        self._others: Mapping[str, Other] = {}
+        self._want: dict[str, Part] = {}
+        self._up = True
+        self._answered = self._failed = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def state(self) -> State:
+        standing, _ = self._footing.standing(self._clock.monotonic())
+        return State(standing, 1 + len(self._others), self._up, self._answered, self._failed)
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is anything to lease from; decodes that do not tell their size are not shared."""
+        usable, _ = self._footing.usable(self._clock.monotonic())
+        return any(usable.values()) or not self._admission.leases.binding
+
+    async def run(self) -> None:
+        """Renews until it is cancelled."""
+        while True:
+            began = self._clock.monotonic()
+            answered = await self._renew(began)
+            pause_s = (RENEW if answered and not self._hurry() else CALL) * self._footing.life_s
+            await asyncio.sleep(max(0.0, began + pause_s - self._clock.monotonic()))
+
+    async def close(self) -> None:
+        """To be called when no request is open: what was held is the others' at once. Idempotent."""
+        if self._timer is not None:
+            self._timer.cancel()
+        try:
+            async with asyncio.timeout(LEAVE_S):
+                await self._ledger.leave()
+        except (TimeoutError, LedgerFault):
+            log.debug("shared ledger: not left in order")
+        await self._ledger.close()
+
+    async def _renew(self, now: float) -> bool:
+        """Whether it was answered."""
+        footing = self._footing
+        pools = {url: self._admission.leases.pools[name] for name, url in self._known().items()}
+        said = self._said(now)
+        held = {url: pool.leased for url, pool in pools.items()}
+        ask = footing.ask(now, {url: pool.pages for url, pool in pools.items()}, held, self._want, said)
+        self.hold()
+        try:
+            async with asyncio.timeout(CALL * footing.life_s):
+                answer = await self._ledger.renew(ask)
+        except (TimeoutError, LedgerFault) as fault:
+            self._failed += 1
+            footing.failed()
+            self._tell(str(fault) or "no answer in time")
+        else:
+            self._answered += 1
+            footing.answered(answer, self._clock.monotonic())
+            if not answer.late:
+                self._others = answer.others
+                self._want = self._right(ask.said)
+                self._tell("")
+        self._share_retries()
+        self.hold()
+        return self._up
+
+    def hold(self) -> None:
+        """Bring the admission within what may be used now, and again when that changes."""
+        now = self._clock.monotonic()
+        usable, until = self._footing.usable(now)
+        self._on_moves(
+            self._admission.bound({name: usable.get(url, 0) for name, url in self._urls.items()}, until, now)
+        )
+        if over := self._admission.leases.over():
+            self._revoke(over)
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if until < float("inf"):
+            self._timer = asyncio.get_running_loop().call_later(max(0.0, until - now), self.hold)
+
+    def _known(self) -> dict[str, str]:
+        return {name: url for name, url in self._urls.items() if name in self._admission.leases.pools}
+
+    def _said(self, now: float) -> Said:
+        demand = demand_of(self._admission, now)
+        requests, retries = self._retries.recent(now)
+        return Said({self._urls[name]: one for name, one in demand.items()}, requests, retries)
+
+    def _right(self, said: Said) -> dict[str, Part]:
+        """What this gateway should have of each pool, by what all say."""
+        right = {}
+        for name, url in self._known().items():
+            pages = self._admission.leases.pools[name].pages
+            asked = {self._gateway: said.demand.get(url, Demand())}
+            for other, told in self._others.items():
+                if url in told.parts:
+                    asked[other] = told.said.demand.get(url, Demand())
+            part = targets(pages, asked, self._admission.weights)[self._gateway]
+            right[url] = Part(part, pages // len(asked))
+        return right
+
+    def _hurry(self) -> bool:
+        """Whether somebody here waits for KV, or somebody elsewhere for what this gateway has."""
+        usable, _ = self._footing.usable(self._clock.monotonic())
+        owes = any(usable.get(url, 0) > part.granted for url, part in self._want.items())
+        return owes or self._admission.lacking > 0 or not any(usable.values())
+
+    def _share_retries(self) -> None:
+        members = sorted([self._gateway, *self._others])
+        requests = sum(one.said.requests for one in self._others.values())
+        retries = sum(one.said.retries for one in self._others.values())
+        self._retries.share(Fleet(members.index(self._gateway), len(members), requests, retries, self._up))
+
+    def _tell(self, fault: str) -> None:
+        if fault and self._up:
+            log.warning("shared ledger %s: %s; no request waits for it", self._where, fault)
+        elif not fault and not self._up:
+            log.info("shared ledger %s answers again", self._where)
+        self._up = not fault

@@ -1,0 +1,168 @@
+"""Every change is known by who, when and what, and can be taken back."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serving.admin.ledger import Change, Ledger
+from tests.serving.admin.settings import UP, configured
+from toolkit.core.errors import Conflict, InvalidRequest, NotFound
+
+LIMIT, WEIGHT, DRAINED = "schedule.max_in_flight", "batch.weight", "instance.decode-1.drained"
+
+
+class Book:
+    """A ledger whose changes are recorded as they are proposed, one second apart."""
+
+    def __init__(self):
+        self.ledger = Ledger(configured())
+        self.now = 0.0
+
+    def set(self, up=UP, **options):
+        values = options.pop("values")
+        return self.note(
+            self.ledger.propose(values, who="ann", reason="because", at=self.now, up=up, **options)
+        )
+
+    def undo(self, number, up=UP, force=False):
+        return self.note(self.ledger.undo(number, who="bob", reason="", at=self.now, up=up, force=force))
+
+    def note(self, change):
+        if change is not None:
+            self.ledger.record(change)
+        self.now += 1.0
+        return change
+
+    def value(self, key):
+        return self.ledger.present.values()[key]
+
+
+def test_a_change_says_who_when_and_what_was_before():
+    """What is needed to know why, and to take it back."""
+    book = Book()
+
+    change = book.set(values={LIMIT: 32, WEIGHT: 2.0})
+
+    assert change == Change(
+        1, 0.0, "ann", "set", "because", {LIMIT: 64, WEIGHT: 0.25}, {LIMIT: 32, WEIGHT: 2.0}
+    )
+    assert book.ledger.overridden() == {LIMIT: 64, WEIGHT: 0.25}
+    assert Change.from_dict(change.to_dict()) == change
+
+
+def test_what_is_so_already_is_no_change():
+    """Asking twice leaves one line; a key that has its value is left out."""
+    book = Book()
+    book.set(values={LIMIT: 32})
+
+    assert book.set(values={LIMIT: 32}) is None
+    assert book.set(values={LIMIT: 32, WEIGHT: 2}).after == {WEIGHT: 2.0}
+
+
+def test_undo_gives_the_values_before_and_can_be_undone():
+    """Taking back is a change as any other."""
+    book = Book()
+    book.set(values={LIMIT: 32})
+
+    undone = book.undo(1)
+    assert (undone.kind, undone.of, undone.who, book.value(LIMIT)) == ("undo", 1, "bob", 64)
+
+    book.undo(undone.id)
+    assert book.value(LIMIT) == 32
+
+
+def test_undo_of_what_somebody_changed_since_is_refused_unless_forced():
+    """Nobody's later change is lost without a word."""
+    book = Book()
+    book.set(values={LIMIT: 32, WEIGHT: 2})
+    book.set(values={LIMIT: 16})
+
+    with pytest.raises(Conflict, match="is 16 now, not 32") as refused:
+        book.undo(1)
+    assert (refused.value.status, refused.value.param) == (409, LIMIT)
+    assert book.value(LIMIT) == 16
+
+    book.undo(1, force=True)
+    assert (book.value(LIMIT), book.value(WEIGHT)) == (64, 0.25)
+
+
+def test_undo_of_no_change_is_not_found():
+    """404, not a crash."""
+    with pytest.raises(NotFound):
+        Book().undo(7)
+
+
+def test_the_last_engine_of_a_role_is_drained_only_by_force():
+    """An engine that is down does not count: draining the other would end all service."""
+    book = Book()
+    with pytest.raises(Conflict) as refused:
+        book.set(values={DRAINED: True}, up=("prefill-0", "decode-1"))
+    assert refused.value.code.code == "nothing_left_to_serve"
+
+    book.set(values={DRAINED: True})
+    with pytest.raises(Conflict):
+        book.set(values={"instance.decode-0.drained": True})
+
+    book.set(values={"instance.decode-0.drained": True}, force=True)
+    book.set(values={WEIGHT: 2})  # where nothing is left already, other changes are free
+
+
+def test_a_change_for_a_while_ends_by_itself_and_leaves_what_others_set_since():
+    """The end is a change too, by whoever made it."""
+    book = Book()
+    book.set(values={LIMIT: 32, WEIGHT: 2}, for_s=60)
+    book.set(values={WEIGHT: 3})
+
+    assert book.ledger.expired(59.0) is None
+    ended = book.note(book.ledger.expired(60.0))
+
+    assert (ended.kind, ended.of, ended.after) == ("expiry", 1, {LIMIT: 64})
+    assert (book.value(LIMIT), book.value(WEIGHT)) == (64, 3.0)
+    assert book.ledger.expired(1e9) is None
+    assert book.ledger.ending == []
+
+
+def test_a_change_that_was_undone_does_not_end_again():
+    """Otherwise its end would fall on somebody else's like value."""
+    book = Book()
+    book.set(values={LIMIT: 32}, for_s=60)
+    book.undo(1)
+    book.set(values={LIMIT: 32})
+
+    assert book.ledger.expired(100.0) is None
+    assert book.value(LIMIT) == 32
+
+
+def test_a_change_that_the_settings_no_longer_know_is_listed_and_does_nothing():
+    """A record of another configuration stops no gateway, and its numbers are not given again."""
+    book = Book()
+    with pytest.raises(InvalidRequest):
+        book.ledger.record(
+            Change(
+                4, 0.0, "ann", "set", "", {"instance.gone.drained": False}, {"instance.gone.drained": True}
+            )
+        )
+
+    assert book.set(values={LIMIT: 3}).id == 5
+
+
+@settings(max_examples=15)
+@given(
+    st.lists(
+        st.tuples(st.sampled_from([LIMIT, "schedule.max_waiting", "retry.max_attempts"]), st.integers(1, 4)),
+        max_size=12,
+    )
+)
+def test_undoing_all_from_the_last_to_the_first_gives_what_was_configured(asked):
+    """And a ledger that is told the same changes again is where this one is."""
+    book = Book()
+    made = [change.id for key, value in asked if (change := book.set(values={key: value})) is not None]
+    again = Ledger(configured())
+    for change in book.ledger.changes:
+        again.record(change)
+    assert again.present.values() == book.ledger.present.values()
+
+    for number in reversed(made):
+        book.undo(number)
+
+    assert book.ledger.overridden() == {}
