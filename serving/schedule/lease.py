@@ -10,6 +10,7 @@ pool is not known (an attached engine that does not tell) serves without leases:
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from math import inf
 
 from serving.schedule.pool import Pool, Report
 from toolkit.core.errors import TooLarge
@@ -48,6 +49,8 @@ class Leases:
         self._pools: dict[str, Pool] = {}
         self._open: tuple[str, ...] = ()  # decodes that serve, where all of those are known
         self._held: dict[str, Lease] = {}
+        self._bounds: Mapping[str, int] | None = None  # by decode; None: the pools are ours alone
+        self._bounds_until = inf
 
     def __repr__(self) -> str:
         return f"<Leases {len(self._held)} held, {self._pools}>"
@@ -77,6 +80,7 @@ class Leases:
         pool = self._pools.get(decode)
         if pool is None or not pool.is_of(report):
             pool = self._pools[decode] = Pool(report)
+            self._bind()
             for lease in self._held.values():
                 each = pool.pages_of(lease.need.each)
                 lease.places = [(name, each if name == decode else held) for name, held in lease.places]
@@ -90,6 +94,34 @@ class Leases:
             for lease in self._held.values():
                 lease.places = [(name, 0 if name == decode else pages) for name, pages in lease.places]
             self._look()
+
+    def bound(self, pages: Mapping[str, int], until: float) -> None:
+        """Of each decode's pool only so many pages are ours from now on, and none from then on; none of those not named."""
+        self._bounds, self._bounds_until = pages, until
+        self._bind()
+
+    def lapse(self, now: float) -> None:
+        """What was ours until now is no more."""
+        if now >= self._bounds_until:
+            self.bound({}, inf)
+
+    def over(self) -> list[str]:
+        """Whose leases have to end for each pool to be within its bound, the newest first."""
+        over = {
+            name: pool.leased - pool.bound for name, pool in self._pools.items() if pool.bound is not None
+        }
+        keys = []
+        for key in reversed(self._held):
+            places = self._held[key].places
+            if any(pages and over.get(name, 0) > 0 for name, pages in places):
+                keys.append(key)
+                for name, pages in places:
+                    over[name] = over.get(name, 0) - pages
+        return keys
+
+    def lease_of(self, key: str) -> Lease:
+        """What a running request holds."""
+        return self._held[key]
 
     def cap_pages(self, pool: Pool) -> int:
         """Pages that one lease may have there; at least one."""
@@ -130,7 +162,7 @@ class Leases:
     def at_once(self, decode: str) -> int:
         """How many of the largest leases fit there at once beside what others use; at least one."""
         pool = self._pools[decode]
-        return max(1, (pool.pages - pool.foreign) // self.cap_pages(pool))
+        return max(1, pool.ours // self.cap_pages(pool))
 
     def elsewhere(self, decode: str) -> int:
         """Leases that hold nothing there."""
@@ -190,6 +222,10 @@ class Leases:
             )
             assert pool.leased == held, (name, pool, held)
         assert all(len(lease.places) == lease.need.choices for lease in self._held.values()), self
+
+    def _bind(self) -> None:
+        for name, pool in self._pools.items():
+            pool.bound = None if self._bounds is None else self._bounds.get(name, 0)
 
     def _look(self) -> None:
         self._open = tuple(sorted(self._serving)) if self._serving <= self._pools.keys() else ()

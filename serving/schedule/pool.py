@@ -1,6 +1,7 @@
 """One decode engine's KV pool, in pages. Pure.
 
     free = all - foreign - leased            leased: what our own requests may use at most. foreign: what others use
+           at most bound - leased            bound: our part, where gateways share the pool (shared/)
 
 An engine tells its use late: SGLang publishes a snapshot when it is idle and every 15 decode steps (sglang-interface, d). One
 that differs from the last we saw was made between the two looks, when our own requests used no more than the most that was
@@ -31,6 +32,7 @@ class Pool:
         self.pages = report.ranks * self.rank_pages
         self.leased = 0
         self.foreign = 0
+        self.bound: int | None = None
         self._most_leased = 0
         self._stamp: object = None
 
@@ -40,7 +42,13 @@ class Pool:
     @property
     def free(self) -> int:
         """Pages for new leases; 0 when others use what we counted on."""
-        return max(0, self.pages - self.foreign - self.leased)
+        return max(0, self.ours - self.leased)
+
+    @property
+    def ours(self) -> int:
+        """Pages that our own leases may take in all."""
+        left = max(0, self.pages - self.foreign)
+        return left if self.bound is None else min(self.bound, left)
 
     def pages_of(self, tokens: int) -> int:
         return -(-tokens // self.page_size)

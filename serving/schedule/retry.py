@@ -2,7 +2,7 @@
 
     may be tried again      more than one attempt left, time left before the deadline, a pair for it, budget left
     waits                   full jitter: anywhere between 0 and min(cap_s, base_s x 2^retries so far)
-    budget                  retries <= budget_least + budget_share x requests, over any window_s
+    budget                  retries <= budget_least + budget_share x requests, over any window_s; of all gateways that share
 
 Full jitter: M. Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015; of the shapes compared there it made
 the fewest calls. The budget is that of Finagle (blog, "Retry Budgets", 2016): each client's own limit does not bound the
@@ -11,6 +11,7 @@ sum, a share of all does. Why each bound: docs/decisions/0023.
 
 import random
 from collections import deque
+from dataclasses import dataclass
 from enum import StrEnum
 
 from serving.retry_config import RetryConfig
@@ -42,6 +43,18 @@ once for 30 s or more; a busy or silent engine needs less work, not more."""
 SLICES = 10
 
 
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """Gateways that share one budget: how many, this one's place among them from 0, and what the others had of late. known:
+    whether that is so now; else each has its part of the least, and the share of its own requests."""
+
+    place: int = 0
+    gateways: int = 1
+    requests: int = 0
+    retries: int = 0
+    known: bool = True
+
+
 class RetryBudget:
     """Requests and retries of the last window_s, in SLICES slices that go out of it whole."""
 
@@ -50,6 +63,7 @@ class RetryBudget:
         self._least = least
         self._slice_s = window_s / SLICES
         self._slices: deque[list[int]] = deque(maxlen=SLICES)  # of [slice's number, requests, retries]
+        self.fleet = Fleet()
 
     def retune(self, share: float, least: int) -> None:
         """Another budget from now on; what was counted counts on."""
@@ -59,12 +73,20 @@ class RetryBudget:
         """A request began."""
         self._at(now)[1] += 1
 
-    def left(self, now: float) -> int:
-        """How many retries may be made now."""
+    def recent(self, now: float) -> tuple[int, int]:
+        """Requests and retries here within the window."""
         self._at(now)
-        requests = sum(one[1] for one in self._slices)
-        retries = sum(one[2] for one in self._slices)
-        return max(0, int(self._least + self._share * requests + 1e-9) - retries)
+        return sum(one[1] for one in self._slices), sum(one[2] for one in self._slices)
+
+    def left(self, now: float) -> int:
+        """How many retries may be made now. Of what is left to all, each gateway's part: in sum it is what is left."""
+        requests, retries = self.recent(now)
+        fleet = self.fleet
+        if not fleet.known:
+            least = (self._least + fleet.place) // fleet.gateways
+            return max(0, int(least + self._share * requests + 1e-9) - retries)
+        allowed = int(self._least + self._share * (requests + fleet.requests) + 1e-9)
+        return max(0, (allowed - retries - fleet.retries + fleet.place) // fleet.gateways)
 
     def take(self, now: float) -> bool:
         """One retry; False where there is none left."""
@@ -103,6 +125,14 @@ class Retries:
     def left(self, now: float) -> int:
         """Retries that the budget allows now."""
         return self._budget.left(now)
+
+    def recent(self, now: float) -> tuple[int, int]:
+        """Requests and retries of late, to be told to gateways that share the budget."""
+        return self._budget.recent(now)
+
+    def share(self, fleet: Fleet) -> None:
+        """With whom the budget is shared from now on."""
+        self._budget.fleet = fleet
 
     def ask(
         self, cause: Cause, attempts: int, *, now: float, deadline: float, other: bool

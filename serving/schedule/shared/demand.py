@@ -9,11 +9,11 @@ def demand_of(admission: Admission, now: float) -> dict[str, Demand]:
     pools = admission.leases.pools
     every_token = sum(pool.pages * pool.page_size for pool in pools.values())
     held: dict[str, dict[str, int]] = {name: {} for name in pools}
-    for slo_class, lease in admission.holdings():
+    for slo_class, lease in admission.holding():
         for name, pages in lease.places:
             if name in held:
                 held[name][slo_class.value] = held[name].get(slo_class.value, 0) + pages
-    waiting = list(admission.waiting())
+    waiting = list(admission.lining_up())
     longest_s = max((now - one.ready for one, _ in waiting), default=0.0)
     demand = {}
     for name, pool in pools.items():

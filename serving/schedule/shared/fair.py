@@ -51,8 +51,8 @@ def targets(pages: int, asked: Mapping[str, Demand], weights: Mapping[str, float
     sums = {name: sum(one.by_class.get(name, 0) for one in asked.values()) for name in classes}
     for name, part in max_min(pages, sums, classes).items():
         wanted = {gateway: one.by_class.get(name, 0) for gateway, one in asked.items()}
-        for gateway, given in max_min(part, wanted, even).items():
-            fair[gateway] += given
+        for gateway, its in max_min(part, wanted, even).items():
+            fair[gateway] += its
     floors = dict.fromkeys(asked, pages // (FLOOR * len(asked)))
     left = pages - sum(floors.values())
     for gateway in sorted(asked, key=lambda gateway: (-asked[gateway].waited_s, gateway)):

@@ -57,6 +57,8 @@ class ServerLedger:
 
         try:
             answer: object = await self._redis.eval(script, 1, self._book, self._gateway, *words)
-        except Exception as error:  # the library's own slips are no more a request's business than the server's
+        except (
+            Exception
+        ) as error:  # the library's own slips are no more a request's business than the server's
             raise LedgerFault(told(error)) from error
         return answer

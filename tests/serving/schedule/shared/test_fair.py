@@ -1,6 +1,6 @@
 """Each has its share of a pool, and what one leaves the others may use."""
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.schedule.shared.fair import FLOOR, Demand, max_min, targets
@@ -22,6 +22,7 @@ def test_parts_are_weighted_and_never_above_the_demand() -> None:
     assert given == {"a": 10, "b": 60, "c": 30}
 
 
+@settings(max_examples=40, deadline=None)
 @given(EVERYBODY)
 def test_the_parts_are_the_pool_and_no_more(asked: dict[str, Demand]) -> None:
     parts = targets(PAGES, asked, WEIGHTS)
@@ -30,6 +31,7 @@ def test_the_parts_are_the_pool_and_no_more(asked: dict[str, Demand]) -> None:
     assert all(part >= 0 for part in parts.values())
 
 
+@settings(max_examples=40, deadline=None)
 @given(EVERYBODY)
 def test_nobody_lacks_pages_while_another_has_more_than_it_asks_for(asked: dict[str, Demand]) -> None:
     """But for the floors and for what a large request needs at once."""
@@ -43,6 +45,7 @@ def test_nobody_lacks_pages_while_another_has_more_than_it_asks_for(asked: dict[
             assert parts[gateway] <= max(demand[gateway], floor, one.largest) + 4 * len(asked)
 
 
+@settings(max_examples=40, deadline=None)
 @given(EVERYBODY, st.integers(0, 5000))
 def test_a_flood_of_one_class_through_one_gateway_leaves_another_class_its_share(
     asked: dict[str, Demand], wanted: int
@@ -55,7 +58,7 @@ def test_a_flood_of_one_class_through_one_gateway_leaves_another_class_its_share
 
 
 def test_weights_count_across_gateways() -> None:
-    flood = {name: 10_000 for name in ("standard",)}
+    flood = {"standard": 10_000}
     asked = {"one": Demand(flood), "two": Demand(flood), "three": Demand({"realtime": 10_000})}
     parts = targets(PAGES, asked, WEIGHTS)
 

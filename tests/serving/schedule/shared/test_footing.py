@@ -14,9 +14,7 @@ FOR_ALL_OR_NONE = {
     "freezes": Trouble(freeze=0.01, crash=0.002),
     "outages": Trouble(outage=0.02),
     "steps of the server's clock": Trouble(outage=0.005, step=0.02),
-    "everything": Trouble(
-        loss=0.15, vain_in_a_row=2, outage=0.02, freeze=0.003, crash=0.002, step=0.002
-    ),
+    "everything": Trouble(loss=0.15, vain_in_a_row=2, outage=0.02, freeze=0.003, crash=0.002, step=0.002),
 }
 """The server is away for all gateways or for none; of one gateway's asks, at most two in a row are lost by chance."""
 ANY = Trouble(loss=0.4, outage=0.005, freeze=0.003, crash=0.002, step=0.002)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from serving.schedule.shared.fair import Demand, targets
 from serving.schedule.shared.footing import CALL, RENEW, Footing, Standing
-from serving.schedule.shared.words import Ask, Part, Said, answer_of
+from serving.schedule.shared.words import NOTHING, Ask, Part, Said, answer_of
 from tests.serving.schedule.shared.model import Ledger
 
 POOL = "http://decode"
@@ -28,7 +28,7 @@ class Gateway:
     next_ask: float = 0.0
     vain: int = 0
     gave_up_at: float | None = None  # of the call in flight
-    want: Part = Part()
+    want: Part = NOTHING
     lapses: int = 0
     footing: Footing = field(init=False)
 
@@ -137,7 +137,9 @@ class World:
                 answer = answer_of(one[3])
                 footing.answered(answer, now)
                 asked = {gateway.name: Demand({"": gateway.wish})}
-                asked |= {name: other.said.demand.get(POOL, Demand()) for name, other in answer.others.items()}
+                asked |= {
+                    name: other.said.demand.get(POOL, Demand()) for name, other in answer.others.items()
+                }
                 gateway.want = Part(targets(PAGES, asked, {})[gateway.name], PAGES // len(asked))
         if gateway.gave_up_at is not None and self.at >= gateway.gave_up_at:
             gateway.gave_up_at = None
