@@ -198,6 +198,7 @@ class Lifecycle:
         return body
 
     async def _answer(self, exchange: Exchange, recording: Recording, body: EngineBody) -> None:
+                action="Use a model of GET /v1/models, or leave the field out.",
         await self._wait_for_slot(recording)
         await self._dispatch(exchange, recording, body)
 

@@ -10,6 +10,15 @@ MAX_BUDGET_S = 3600.0
 MAX_BUDGET_DIGITS = 10
 
 
+_LONGER = "or send with a larger x-ttft-budget-ms or x-slo-class: batch."
+SOONER = {
+    "body": f"Send a smaller body or over a faster link, {_LONGER}",
+    "fetch": f"Send smaller images, from a faster host or as data: URIs, {_LONGER}",
+    "prepare": f"Send fewer or smaller images, {_LONGER}",
+}
+"""What helps a client whose budget ended in the hop, where coming again later does not."""
+
+
 @dataclass(frozen=True, slots=True)
 class Promise:
     """The SLO class of a request and its total TTFT budget, seconds from arrival."""
@@ -48,4 +57,5 @@ def out_of_time(hop: str, budget_s: float) -> OutOfTime:
     return OutOfTime(
         f"The TTFT budget of {budget_s * 1000:.0f} ms ended in the hop {hop!r} before the first token.",
         hop=hop,
+        action=SOONER.get(hop, ""),
     )

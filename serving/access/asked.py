@@ -39,4 +39,5 @@ def named(error: ToolkitError, name: str) -> ToolkitError:
         param=error.param,
         retry_after_s=error.retry_after_s,
         hop=error.hop,
+        action=error.action,
     )

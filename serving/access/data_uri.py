@@ -27,9 +27,9 @@ def parse(uri: str | Lifted, most_bytes: int) -> Inline:
     comma = head.find(",")
     media_type, *parameters = head[5 : max(comma, 5)].split(";")
     if comma < 0 or not parameters or parameters[-1].strip().lower() != "base64":
-        raise InvalidRequest("a data: URI must be data:image/...;base64,...", code="image_invalid")
+        raise _miswritten("a data: URI must be data:image/...;base64,...")
     if not media_type.strip().lower().startswith("image/"):
-        raise InvalidRequest("a data: URI must have an image/* media type.", code="image_invalid")
+        raise _miswritten("a data: URI must have an image/* media type.")
     begin = comma + 1
     size = (len(uri) - begin) * 3 // 4 - as_text(uri[max(begin, len(uri) - 2) :]).count("=")
     if size > most_bytes:
@@ -49,5 +49,14 @@ def decode(inline: Inline) -> Fetched:
         if len(data) != inline.size:
             raise ValueError("padding in the middle")
     except ValueError as error:
-        raise InvalidRequest("the data: URI is not valid base64.", code="image_invalid") from error
+        raise _miswritten("the data: URI is not valid base64.") from error
     return Fetched(data, digest(data))
+
+
+def _miswritten(reason: str) -> InvalidRequest:
+    return InvalidRequest(
+        reason,
+        code="image_invalid",
+        action="Write the file as data:image/jpeg;base64,DATA (or png, webp, gif, avif): DATA in standard base64, without spaces or"
+        " line breaks.",
+    )

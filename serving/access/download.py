@@ -18,7 +18,7 @@ from serving.access.breaker import BreakerRule
 from serving.access.budget import budget_of
 from serving.access.connections import Connections
 from serving.access.fetched import Fetched
-from serving.access.guard import BlockedError
+from serving.access.guard import BlockedError, UnresolvedError
 from serving.access.heads import head_ended
 from serving.access.landing import Landing, Place, no_room
 from serving.access.meter import Meter
@@ -51,8 +51,16 @@ class Body:
     place: Place
 
 
+UNRESOLVED = "Check the host's name in the URL: it must have an address in the public DNS. Or send the image as a data: URI."
+
+
 class _HostFault(Exception):
-    """The host is at fault, not the URL. Its text is for the caller."""
+    """The host is at fault, not the URL. told, action: for the caller."""
+
+    def __init__(self, told: str, action: str = "") -> None:
+        super().__init__(told)
+        self.told = told
+        self.action = action
 
 
 Held = Callable[[bytes], bool]
@@ -146,7 +154,7 @@ class Downloader:
             raise failed(f"the download took longer than {self._config.url_timeout_s:g} s") from error
         except _HostFault as fault:
             self._blame(leave)
-            raise failed(str(fault)) from fault
+            raise failed(fault.told, fault.action) from fault
         except InvalidRequest:
             self._standing.answered(leave)
             raise
@@ -174,6 +182,8 @@ class Downloader:
         except (BlockedError, SSRFProtectionError) as error:
             raise blocked("the URL's host is not on the public internet") from error
         except (httpx.HTTPError, httpx.InvalidURL) as error:
+            if isinstance(error.__cause__, UnresolvedError):
+                raise _HostFault("the name of the image's host does not resolve", UNRESOLVED) from error
             raise _HostFault("the download failed") from error
 
     async def _answer(
@@ -239,9 +249,9 @@ async def _drain(response: httpx.Response) -> None:
             return
 
 
-def failed(reason: str) -> InvalidRequest:
+def failed(reason: str, action: str = "") -> InvalidRequest:
     """The download came to nothing."""
-    return InvalidRequest(f"{reason}.", code="image_fetch_failed")
+    return InvalidRequest(f"{reason}.", code="image_fetch_failed", action=action)
 
 
 def failing(retry_after_s: float) -> InvalidRequest:

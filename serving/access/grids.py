@@ -9,6 +9,9 @@ from dataclasses import dataclass, replace
 from serving.access.smart_resize import SideRatioError, smart_resize
 from toolkit.core.errors import InvalidRequest
 
+NARROW = "Crop the image, pad it, or cut it into several: its longer side is too many times its shorter one."
+"""What to do about a side ratio that no processor takes."""
+
 
 @dataclass(frozen=True, slots=True)
 class QwenGrid:
@@ -38,6 +41,7 @@ class QwenGrid:
                 f"the image is {width}x{height}; the model takes no side ratio above 200"
                 f" (here {error.ratio:.1f} on its grid of {self.factor} pixels).",
                 code="image_invalid",
+                action=NARROW,
             ) from error
         return size
 
@@ -79,6 +83,7 @@ class LlavaGrid:
                 f"the image is {width}x{height}; side ratios above {self._MAX_RATIO} are not taken"
                 f" (here {long / short:.1f}).",
                 code="image_invalid",
+                action=NARROW,
             )
         if self.pad:
             short, long = max(1, round(self.side * short / long)), self.side

@@ -31,6 +31,10 @@ class BlockedError(Exception):
     """The URL leads, or would lead, to an address that is not public. Says nothing about which."""
 
 
+class UnresolvedError(httpcore.ConnectError):
+    """The URL's host has no address, or none that is told in time."""
+
+
 class GuardedBackend(httpcore.AsyncNetworkBackend):
     """Resolves once, refuses a name with any address that may not be reached, and dials the addresses it checked."""
 
@@ -86,7 +90,7 @@ class GuardedBackend(httpcore.AsyncNetworkBackend):
         try:
             return await self._resolve(host, port)
         except OSError as error:
-            raise httpcore.ConnectError("the name does not resolve") from error
+            raise UnresolvedError("the name does not resolve") from error
 
 
 async def _close(dialling: "asyncio.Future[httpcore.AsyncNetworkStream]") -> None:

@@ -59,6 +59,7 @@ class _Refusal:
     kind: type[InvalidRequest]
     message: str
     code: str
+    action: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +299,7 @@ class Access:
             made = await self._pool.make(fetched.data, task, deadline, begin)
         except InvalidRequest as error:  # about the bytes and the limits in the recipe, nothing else
             if fetched.keep:
-                refusal = _Refusal(type(error), error.message, error.code.code)
+                refusal = _Refusal(type(error), error.message, error.code.code, error.action)
                 ends = self._clock.monotonic() + REFUSAL_S
                 self._held.put(key, refusal, len(error.message), ends)
             raise
@@ -323,5 +324,5 @@ def _for_this(prepared: Prepared, origin: Literal["data", "url"], how: How) -> P
 async def _told(held: Prepared | _Refusal) -> tuple[Prepared, How]:
     """What is remembered, told as if it were new."""
     if isinstance(held, _Refusal):
-        raise held.kind(held.message, code=held.code)
+        raise held.kind(held.message, code=held.code, action=held.action)
     return held, TIER

@@ -3,6 +3,7 @@
 from PIL import Image
 
 from serving.access.formats import MalformedError, Structure, walk
+from serving.access.grids import NARROW
 from serving.access.header import ImageHeader
 from serving.access.pillow import READ_ERRORS
 from serving.config import AccessConfig
@@ -49,9 +50,14 @@ def _check(claim: Structure, limits: AccessConfig) -> None:
     ratio = max(width, height) / min(width, height)
     if ratio > limits.max_side_ratio:
         limit = f"{limits.max_side_ratio:g}"
-        raise _invalid(f"the image is {width}x{height}, a side ratio of {ratio:.1f}; the limit is {limit}")
+        raise _invalid(
+            f"the image is {width}x{height}, a side ratio of {ratio:.1f}; the limit is {limit}", NARROW
+        )
     if claim.scans > limits.max_sos_markers:
-        raise _invalid(f"the JPEG has {claim.scans} scans; the limit is {limits.max_sos_markers}")
+        raise _invalid(
+            f"the JPEG has {claim.scans} scans; the limit is {limits.max_sos_markers}",
+            "Save the image as a baseline JPEG or as PNG.",
+        )
 
 
 def _mode(claim: Structure) -> str:
@@ -69,5 +75,5 @@ def _too_large(reason: str) -> TooLarge:
     return TooLarge(f"{reason}.", code="image_too_large")
 
 
-def _invalid(reason: str) -> InvalidRequest:
-    return InvalidRequest(f"{reason}.", code="image_invalid")
+def _invalid(reason: str, action: str = "") -> InvalidRequest:
+    return InvalidRequest(f"{reason}.", code="image_invalid", action=action)

@@ -107,13 +107,13 @@ def test_checked_addresses_are_the_dialled_ones() -> None:
 
 
 def test_name_that_does_not_resolve() -> None:
-    """A failed download, not a blocked one; the message has no detail."""
+    """A failed download, not a blocked one; the resolver says nothing to the caller."""
 
     async def resolve(host: str, port: int) -> list[IPv4Address | IPv6Address]:
         raise OSError("secret resolver")
 
     async def scenario(fetcher: Fetcher) -> None:
-        with pytest.raises(ToolkitError, match=r"^the download failed\.$") as caught:
+        with pytest.raises(ToolkitError, match=r"does not resolve\.$") as caught:
             await fetcher.fetch("https://nowhere.example/a.png")
         assert caught.value.code.code == "image_fetch_failed"
 
