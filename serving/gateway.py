@@ -179,6 +179,7 @@ class Gateway:
         """Release everything. Idempotent."""
         await self.dispatcher.drain()
         await self.client.close()
+        await self.access.start()
         await self.access.close()
         self.pool.close()
         self.tokens.close()

@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+import orjson
+
 from serving.config import ServeConfig
 from serving.engines.commands import Launch
 from serving.engines.process import Command
 from serving.introduce import introduced
 from serving.service import OWN_HEADER, Service
-from serving.supervisor import Member, News, Supervisor
+from serving.supervisor import READY_ANSWER_S, Member, News, Supervisor
 from serving.topology import Plan
 from toolkit.core.clock import SystemClock
 from toolkit.core.http.client import HttpClient
@@ -52,8 +54,8 @@ class Audience(Protocol):
         """A chat-completions body to ask first; it also loads what engines load at their first image only."""
         ...
 
-    def ready(self, service: Service, first: FirstAnswer) -> None:
-        """Everything is up and the question was asked."""
+    def ready(self, service: Service, first: FirstAnswer, stores: Mapping[str, str]) -> None:
+        """Everything is up and the question was asked. stores: what is known of each that requests go on without."""
         ...
 
 
@@ -97,7 +99,7 @@ async def _run(
     await supervisor.start([*engines, gateway_member(plan.config, run_dir, plan.gateway_url)])
     url = f"{plan.gateway_url}/v1/chat/completions"
     first = await ask(client, url, audience.question(service), plan.api_key, service.own_key)
-    audience.ready(service, first)
+    audience.ready(service, first, await standing(client, plan.gateway_url))
     await supervisor.watch()
 
 
@@ -159,3 +161,14 @@ def _stop_with_parent(stop: asyncio.Event) -> None:
             ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
         if os.getppid() == 1:  # it was gone before we asked
             stop.set()
+async def standing(client: HttpClient, gateway_url: str) -> dict[str, str]:
+    """Of each store that is configured: "works", "unknown", or "fails: " and why. Empty where the gateway does not say."""
+    try:
+        async with asyncio.timeout(READY_ANSWER_S):
+            response = await client.send("GET", f"{gateway_url}/readyz")
+            document = orjson.loads(await response.read())
+        return dict(document["stores"])
+    except (TransportError, TimeoutError, ValueError, LookupError, TypeError):
+        return {}
+
+

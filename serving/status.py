@@ -70,9 +70,18 @@ class Status:
             "id": self._service.model_name,
             "object": "model",
             "created": int(self._service.started_at),
+            "stores": self.stores(),
             "owned_by": "mm-serving-toolkit",
         }
         return 200, "application/json", orjson.dumps({"object": "list", "data": [model]})
+    def stores(self) -> dict[str, str]:
+        """What is known of each store that requests go on without: "works", "unknown", or "fails: " and why."""
+        known = {
+            "object store": None if self._storage is None else self._storage.standing,
+            "shared cache": self._access.shared_standing,
+        }
+        return {name: standing for name, standing in known.items() if standing is not None}
+
 
     def metrics(self) -> Page:
         """The exposition text; gauges are read from their owners now."""

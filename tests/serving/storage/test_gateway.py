@@ -149,5 +149,33 @@ def test_a_store_that_is_away_costs_no_answer(tmp_path: Path, monkeypatch: pytes
     asyncio.run(run())
 
 
+def test_readyz_tells_of_stores_that_requests_go_on_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Known before the first request asks for one; their failing makes nothing unready."""
+
+    async def told(storage: dict[str, Any], shared: str) -> tuple[int, dict[str, str]]:
+        chosen = {**storage, "access": {"shared_cache_url": shared}}
+        async with rig(tmp_path, chosen) as made:
+            async with asyncio.timeout(20):
+                while "unknown" in made.gateway.status.stores().values():
+                    await asyncio.sleep(0.005)
+            status, _, body = made.gateway.status.ready()
+            return status, orjson.loads(body)["stores"]
+
+    away = settings(tmp_path, url="s3://b", endpoint="http://127.0.0.1:1", images=True, drain_timeout_s=0)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
+
+    status, stores = asyncio.run(told(away, "redis://127.0.0.1:1/0"))
+    assert status == 200
+    assert {name: how.partition(":")[0] for name, how in stores.items()} == {
+        "object store": "fails",
+        "shared cache": "fails",
+    }
+    status, stores = asyncio.run(told(settings(tmp_path, images=True), ""))
+    assert (status, stores) == (200, {"object store": "works"})
+
+
 def metric(made: Rig, name: str) -> float | None:
     return made.metric(f"toolkit_storage_{name}")
