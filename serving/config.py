@@ -140,7 +140,16 @@ class GatewayConfig(Section):
         description="Largest body besides its images: JSON without data URIs of 64 kB and more; a million tokens of text.",
     )
     body_timeout_s: float = Field(30.0, gt=0, description="Longest upload of one body.")
-    drain_timeout_s: float = Field(3.0, ge=0, description="Longest wait for open requests at shutdown.")
+    drain_timeout_s: float = Field(
+        3.0,
+        ge=0,
+        description="Longest wait for open requests at shutdown. Behind a load balancer: as long as an answer may take.",
+    )
+    drain_lead_s: float = Field(
+        0.0,
+        ge=0,
+        description="Before that: time in which /readyz says 503 and requests are still taken, so that a load balancer sees it first.",
+    )
     health_interval_s: float = Field(2.0, ge=0.01, description="Time between two looks at each engine.")
 
 
@@ -345,7 +354,7 @@ class SupervisorConfig(Section):
     stop_grace_s: float = Field(
         6.0,
         gt=0,
-        description="Time from SIGTERM to SIGKILL; SGLang looks for the signal every 5 s. All is down within 10 s in any case.",
+        description="Time from SIGTERM to SIGKILL; SGLang looks for the signal every 5 s. All is down within 10 s, but for a longer gateway.drain_timeout_s.",
     )
     log_max_bytes: int = Field(32 * MB, gt=0, description="Size at which a process log turns over.")
     log_keep_files: int = Field(3, ge=1, description="Old log files kept per process.")

@@ -30,6 +30,7 @@ from serving.api import Api
 from serving.asgi import Handler, asgi_app
 from serving.binding import socket_for, unbindable
 from serving.dispatch import Dispatcher
+from serving.draining import Draining
 from serving.engine_body import Rendezvous
 from serving.health import Prober
 from serving.keys import Keys
@@ -146,7 +147,15 @@ class Gateway:
         self.lifecycle = Lifecycle(parts)
         self.api = Api(self.lifecycle, self.keys, self.status)
         self.admin = Admin(
-            service, run_dir, clock, self.book, self.admission, self.retries, self.lifecycle, self.telemetry
+            service,
+            run_dir,
+            clock,
+            self.book,
+            self.admission,
+            self.retries,
+            self.lifecycle,
+            self.telemetry,
+            self.status.stores,
         )
 
     def _record(self, sample: Sample, gaps_s: list[float]) -> None:
@@ -165,15 +174,6 @@ class Gateway:
         await self.tokens.load(self.service.config, self.service.model_path, self._family)
         if self.storage is not None:
             await self.storage.start()
-
-    async def drain(self) -> None:
-        """Refuse new requests, let open ones end, cut what is still open after drain_timeout_s."""
-        self.lifecycle.stopping = self.status.stopping = True
-        await self.lifecycle.idle(self.service.config.gateway.drain_timeout_s)
-        if self.lifecycle.open_requests:
-            log.warning("cutting %d open requests", self.lifecycle.open_requests)
-            self.lifecycle.cut()
-            await self.lifecycle.idle(1.0)
 
     async def close(self) -> None:
         """Release everything. Idempotent."""
@@ -202,6 +202,13 @@ class Server(uvicorn.Server):
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         yield
+
+    def last_of_connections(self) -> None:
+        """Connections with a request at work end with its answer; idle ones stay, to be told when they ask."""
+        for connection in self.server_state.connections:
+            cycle = connection.cycle
+            if cycle is not None and not cycle.response_complete:
+                cycle.keep_alive = False
 
 
 def server_of(handle: Handler) -> Server:
@@ -253,12 +260,19 @@ async def serve(service: Service, run_dir: Path) -> None:
     admin_listener = listen(service.config.admin.host, service.config.admin.port)
     gateway = Gateway(service, run_dir, SystemClock(), random.Random(secrets.randbits(256)))
     front, back = server_of(gateway.api.handle), server_of(gateway.admin.handle)
+    draining = Draining(gateway.lifecycle, gateway.status, service.config.gateway, front.last_of_connections)
     await gateway.start()
     gateway.admin.open(admin_listener.getsockname()[1])
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+
+    def end() -> None:
+        if stop.is_set():
+            draining.hurry()
+        stop.set()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, end)
     background: list[asyncio.Task[None]] = [
         asyncio.create_task(gateway.prober.run()),
         asyncio.create_task(gateway.watch_lag()),
@@ -273,8 +287,7 @@ async def serve(service: Service, run_dir: Path) -> None:
     try:
         await asyncio.wait([*serving, stopped, *background], return_when=asyncio.FIRST_COMPLETED)
         if stop.is_set():
-            log.info("stopping: draining open requests")
-            await gateway.drain()
+            await draining.run()
         front.should_exit = back.should_exit = True
         await asyncio.gather(*serving)
         for task in background:

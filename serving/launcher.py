@@ -30,7 +30,8 @@ STOP_WITH_PARENT = "TOOLKIT_STOP_WITH_PARENT"
 PR_SET_PDEATHSIG = 1  # linux/prctl.h
 # The gateway drains, then cuts what is open and flushes its journal.
 GATEWAY_EXTRA_S = 1.5
-GATEWAY_LONGEST_S = 5.0
+GATEWAY_END_S = 2.0
+USUAL_DRAIN_S = 3.0  # within the 10 s in which all is down; who configures more waits for it
 UPLOAD_LONGEST_S = 1.5  # of storage.drain_timeout_s: what is left waits in the spool anyway
 FIRST_ANSWER_S = 60.0
 
@@ -67,13 +68,17 @@ async def launch(plan: Plan, run_dir: Path, audience: Audience) -> None:
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(
-            number, stop.set
-        )  # a second one changes nothing: everything is down within 10 s
     _stop_with_parent(stop)
     client = HttpClient()
     supervisor = Supervisor(plan.config.supervisor, run_dir, SystemClock(), client, audience.hear)
+
+    def end() -> None:
+        if stop.is_set():  # a second one: a gateway that drains for long is not waited for
+            supervisor.hurry()
+        stop.set()
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, end)
     running = asyncio.create_task(_run(plan, run_dir, supervisor, client, audience))
     stopped = asyncio.create_task(stop.wait())
     try:
@@ -112,12 +117,14 @@ def engine_member(config: ServeConfig, run_dir: Path, one: Launch) -> Member:
 def gateway_member(config: ServeConfig, run_dir: Path, url: str) -> Member:
     """The gateway is ready when an image went through a pair."""
     upload_s = config.storage.drain_timeout_s if config.storage.url else 0.0
-    grace_s = min(
-        config.gateway.drain_timeout_s + GATEWAY_EXTRA_S + upload_s,
-        GATEWAY_LONGEST_S + min(upload_s, UPLOAD_LONGEST_S),
+    drain_s = config.gateway.drain_lead_s + config.gateway.drain_timeout_s
+    end_s = min(GATEWAY_EXTRA_S + upload_s, GATEWAY_END_S + min(upload_s, UPLOAD_LONGEST_S))
+    longer_s = max(0.0, drain_s - USUAL_DRAIN_S)
+    command = _command(
+        config, run_dir, "gateway", gateway_argv(run_dir), {"PYTHONUNBUFFERED": "1"}, drain_s + end_s
     )
-    command = _command(config, run_dir, "gateway", gateway_argv(run_dir), {"PYTHONUNBUFFERED": "1"}, grace_s)
-    return Member(command, f"{url}/readyz", config.engine.ready_timeout_s, first_down=True)
+    ready_s = config.engine.ready_timeout_s
+    return Member(command, f"{url}/readyz", ready_s, first_down=True, longer_s=longer_s)
 
 
 def gateway_argv(run_dir: Path) -> tuple[str, ...]:

@@ -10,6 +10,9 @@ from serving.exchange import Exchange
 from serving.recording import Recording
 from toolkit.core.errors import ClientGone, ToolkitError
 
+LAST_WORDS = frozenset({"body_too_large", "body_timeout", "shutting_down"})
+"""Errors after which the connection ends: the rest of that body is not worth reading, or this gateway goes."""
+
 
 class Forwarder:
     """Sends event-stream pieces to the client; the head goes with the first."""
@@ -65,6 +68,8 @@ def facts(recording: Recording) -> list[tuple[str, str]]:
         ("x-slo-class", recording.promise.slo_class.value),
         ("x-max-tokens", str(recording.max_tokens)),
     ]
+    if recording.degraded:
+        headers.append(("x-toolkit-degraded", recording.degraded))
     return headers + ([("x-served-by", recording.pair.name)] if recording.pair else [])
 
 
@@ -90,8 +95,8 @@ async def tell(exchange: Exchange, error: ToolkitError, request_id: str) -> None
     ]
     if error.retry_after_s is not None:
         headers.append(("retry-after", f"{max(1, round(error.retry_after_s))}"))
-    if error.code.code in ("body_too_large", "body_timeout"):
-        headers.append(("connection", "close"))  # the rest of that body is not worth reading
+    if error.code.code in LAST_WORDS:
+        headers.append(("connection", "close"))
     if error.status == 401:
         headers.append(("www-authenticate", "Bearer"))
     await exchange.send_head(error.status, headers)

@@ -3,6 +3,8 @@
 import asyncio
 import contextlib
 import json
+import os
+import signal
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,12 +29,14 @@ KILLED = 137  # SIGKILL; usual for SGLang, which looks at its own stop flag only
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A process to keep up. ready_url answers 200 when it is of use; first_down: stopped before the others."""
+    """A process to keep up. ready_url answers 200 when it is of use; first_down: stopped before the others; longer_s: that
+    its grace may add to STOP_TOTAL_S."""
 
     command: Command
     ready_url: str
     ready_timeout_s: float
     first_down: bool = False
+    longer_s: float = 0.0
 
     @property
     def name(self) -> str:
@@ -116,15 +120,27 @@ class Supervisor:
         return tuple(kept.name for kept in self._kept if kept.restart.state is not State.READY)
 
     async def close(self) -> None:
-        """Take everything down within STOP_TOTAL_S: the gateway first, so that open requests can end."""
-        began = self._clock.monotonic()
+        """Take everything down within STOP_TOTAL_S, but for a longer drain: the gateway first, so that open requests can end."""
+        ends = (
+            self._clock.monotonic()
+            + STOP_TOTAL_S
+            + max((one.member.longer_s for one in self._kept), default=0.0)
+        )
         for task in self._watchers:
             task.cancel()
         await asyncio.gather(*self._watchers, return_exceptions=True)
         self._watchers.clear()
         for first in (True, False):
             group = [kept for kept in self._kept if kept.member.first_down is first]
-            await asyncio.gather(*(self._take_down(kept, began) for kept in group))
+            await asyncio.gather(*(self._take_down(kept, ends) for kept in group))
+
+    def hurry(self) -> None:
+        """A process that drains for long is told again to end."""
+        for kept in self._kept:
+            pid = kept.process.pid if kept.process is not None else 0
+            if pid and kept.member.longer_s and kept.restart.state is State.STOPPING:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGTERM)
 
     # --- one process
 
@@ -185,12 +201,12 @@ class Supervisor:
         except (TransportError, TimeoutError):
             return False
 
-    async def _take_down(self, kept: _Kept, began_s: float) -> None:
+    async def _take_down(self, kept: _Kept, ends: float) -> None:
         state = kept.restart.apply(Event.STOP, self._clock.monotonic())
         kept.ready.clear()
         if kept.process is not None and state is State.STOPPING:
             await self._report(kept, "stopping")
-            left_s = STOP_TOTAL_S - (self._clock.monotonic() - began_s)
+            left_s = ends - self._clock.monotonic()
             grace_s = max(MIN_GRACE_S, min(kept.member.command.grace_s, left_s))
             status = await kept.process.stop(grace_s)
             kept.process = None

@@ -1,5 +1,6 @@
 """The admin side of one gateway: puts settings into force, answers its API."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,9 @@ class Admin:
         retries: Retries,
         lifecycle: Lifecycle,
         telemetry: Telemetry,
+        stores: Callable[[], dict[str, str]] = dict,
     ) -> None:
+        """stores: how each store stands that requests go on without."""
         self._service = service
         self._run_dir = run_dir
         self._clock = clock
@@ -43,6 +46,7 @@ class Admin:
         self._retries = retries
         self._lifecycle = lifecycle
         self._telemetry = telemetry
+        self._stores = stores
         record = Record(run_dir / CHANGES_FILE)
         self.desk = Desk(Settings.of(service), record, clock, self._apply, self._up, self._made)
         self._api: AdminApi | None = None
@@ -65,7 +69,7 @@ class Admin:
 
     def state(self) -> dict[str, Any]:
         """What is so now."""
-        return state(
+        now = state(
             self._service,
             self.desk.ledger,
             self._book,
@@ -74,6 +78,7 @@ class Admin:
             self._clock,
             self._lifecycle,
         )
+        return {**now, "stores": self._stores()}
 
     def _up(self) -> set[str]:
         return {name for name in self._book.engines if self._book.is_up(name)}

@@ -8,6 +8,7 @@ import pybase64
 import pytest
 from PIL import Image
 
+from serving.draining import Draining
 from tests.serving.fake_exchange import FakeExchange
 from tests.serving.rig import chat, records, rig, until
 from tests.serving.stand_ins import FROZEN, SILENT, wire
@@ -338,6 +339,11 @@ def test_sixty_four_streams_at_once_leave_nothing_behind(tmp_path):
     assert [record["outcome"] for record in records(tmp_path)] == ["completed"] * 64
 
 
+def draining_of(made):
+    gateway = made.gateway
+    return Draining(gateway.lifecycle, gateway.status, gateway.service.config.gateway)
+
+
 def test_stopping_refuses_new_work_and_cuts_what_will_not_end(tmp_path):
     """An open stream gets a last event that says why; nothing is dropped in silence."""
 
@@ -347,7 +353,7 @@ def test_stopping_refuses_new_work_and_cuts_what_will_not_end(tmp_path):
             streaming = FakeExchange(chat())
             task = asyncio.create_task(made.gateway.api.handle(streaming))
             await streaming.first_piece.wait()
-            draining = asyncio.create_task(made.gateway.drain())
+            draining = asyncio.create_task(draining_of(made).run())
             await asyncio.sleep(0)
             refused = await made.ask()
             await asyncio.gather(draining, task)

@@ -233,3 +233,14 @@ def test_what_was_changed_holds_again_when_the_gateway_starts_again(tmp_path):
 
     with_caller(tmp_path, first, decode_1={})
     with_caller(tmp_path, second, decode_1={})
+
+
+def test_the_state_tells_how_stores_stand(tmp_path):
+    """Those that requests go on without."""
+
+    async def scenario(made, caller):
+        await until(lambda: made.gateway.status.stores() == {"object store": "works"})
+        assert (await caller.state())["stores"] == {"object store": "works"}
+
+    store = {"url": f"file://{tmp_path}/store", "images": True, "spool_dir": str(tmp_path / "spool")}
+    with_caller(tmp_path, scenario, settings={"storage": store})
