@@ -187,6 +187,7 @@ class Lifecycle:
             raise NotFound(
                 f"The model {request.model!r:.100} is not served here; this gateway serves {parts.model!r}.",
                 param="model",
+                action="Use a model of GET /v1/models, or leave the field out.",
             )
         prepared = await self._prepare(recording, request)
         await self._count(recording, request, prepared)
@@ -198,7 +199,6 @@ class Lifecycle:
         return body
 
     async def _answer(self, exchange: Exchange, recording: Recording, body: EngineBody) -> None:
-                action="Use a model of GET /v1/models, or leave the field out.",
         await self._wait_for_slot(recording)
         await self._dispatch(exchange, recording, body)
 
