@@ -92,7 +92,7 @@ class Gateway:
             interval_s=config.gateway.health_interval_s,
             handover=None if grid.family == "text" else config.access.handover,
         )
-        self.pool = DecodePool(config.access)
+        self.pool = DecodePool(config.access, clock)
         fetcher = Fetcher(config.access, self.pool, clock, meter=self.telemetry)
         shared = shared_tier(config.access, grid, clock, self.telemetry)
         storage = open_storage(config.storage, run_dir.parent, clock, source, self.telemetry)
