@@ -11,6 +11,7 @@ at once, because SGLang itself notices a closed connection only every 4 s and ke
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeVar
 
 from serving.abort import EARLY_S, Aborter
@@ -110,7 +111,7 @@ class Dispatcher:
                 bootstrap_port=pair.prefill.bootstrap_port,
                 bootstrap_room=room,
             )
-            return self._legs.post(engine, pieces)
+            return partial(self._legs.post, engine, pieces)
 
         whole = False
         try:

@@ -5,9 +5,8 @@ attempt's (serving/dispatch.py).
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Any
 
 import orjson
 
@@ -21,7 +20,8 @@ from toolkit.core.http.errors import TransportError
 from toolkit.core.http.sse import EventSplitter
 
 Forward = Callable[[bytes], Awaitable[None]]
-Posting = Coroutine[Any, Any, Response]
+Posting = Callable[[], Awaitable[Response]]
+"""Begins to post when it is called: a leg that is cancelled before its first step has begun nothing."""
 OnPrefilled = Callable[[], None]
 MAX_ERROR_BYTES = 64_000
 JSON_HEADERS = (("content-type", "application/json"),)
@@ -45,7 +45,7 @@ class Legs:
         self, posting: Posting, name: str, progress: Progress, on_prefilled: OnPrefilled
     ) -> None:
         """Reads its answer to the end: then the KV cache has gone to decode, which on_prefilled is told."""
-        response = await posting
+        response = await posting()
         try:
             if response.status != 200:
                 raise await _refused(response, name)
@@ -78,7 +78,7 @@ class Legs:
         response: Response | None = None
         try:
             async with asyncio.timeout(self._left(limits.deadline)) as timer:
-                response = await posting
+                response = await posting()
                 if response.status != 200:
                     raise await _refused(response, name)
                 async for chunk, at in response.chunks():
@@ -141,7 +141,7 @@ class Legs:
             async with asyncio.timeout(self._left(limits.deadline)) as timer:
                 prefill.add_done_callback(first_token_out)
                 try:
-                    response = await posting
+                    response = await posting()
                     if response.status != 200:
                         raise await _refused(response, name)
                     body = await response.read()

@@ -11,7 +11,7 @@ from toolkit.core.errors import ClientGone
 
 
 class FakeExchange:
-    """A client in memory. `hang_up()` closes its side; `slow` makes it stop reading."""
+    """A client in memory. `hang_up()` closes its side."""
 
     def __init__(
         self,
@@ -37,6 +37,10 @@ class FakeExchange:
 
     def hang_up(self) -> None:
         self._closed.set()
+
+    @property
+    def hung_up(self) -> bool:
+        return self._closed.is_set()
 
     async def body(self) -> AsyncIterator[bytes]:
         for piece in self._pieces:
