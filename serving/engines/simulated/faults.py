@@ -14,6 +14,12 @@ class Faults(Switches):
     transfer_failure_rate: float = switch(
         0.0, "Share of transfers that fail; each puts its decode on the blacklist.", least=0, most=1
     )
+    poll_failure_rate: float = switch(
+        0.0,
+        "Share of transfers that are taken for failed, as by SGLANG_TEST_DISAGG_FAILURE_PROB: no blacklist.",
+        least=0,
+        most=1,
+    )
     stuck_transferring: bool = switch(
         False, "Transfers begin and never end; a decode's slots stay taken past its own timeout."
     )

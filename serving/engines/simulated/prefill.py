@@ -181,8 +181,11 @@ class PrefillWork:
 
     def _sent(self, job: Job, now: float) -> None:
         job.sending_s = now - job.since
-        if self._shop.source.random() < self._shop.faults.transfer_failure_rate:
+        faults, source = self._shop.faults, self._shop.source
+        if source.random() < faults.transfer_failure_rate:
             self._lost(job, f"Failed to send kv chunk of {job.room} to {job.session}", now)
+        elif faults.poll_failure_rate and source.random() < faults.poll_failure_rate:
+            self._fail(job, "transfer", "Failed due to an unknown reason from another rank", now)
         else:
             self._tell(job, "done")
 

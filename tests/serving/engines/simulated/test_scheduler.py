@@ -160,6 +160,23 @@ def test_a_failed_transfer_blacklists_the_decode_for_30_s() -> None:
     pair.check()
 
 
+def test_an_injected_poll_failure_fails_its_request_alone() -> None:
+    """SGLang's own fault hook: both legs fail, the session stays good."""
+    pair = Pair()
+    pair.prefill.set_faults(faulty(poll_failure_rate=1.0), 0.0)
+    pair.ask("a")
+    pair.run(1.0)
+    pair.prefill.set_faults(Faults(), 1.0)
+    pair.ask("b", room=2)
+    pair.run(2.0)
+
+    for leg in "pd":
+        failed = pair.end(f"a-{leg}")
+        assert isinstance(failed, Failed) and "transfer failed" in failed.message
+    assert pair.end("b-d") == Ended("b-d", "length", 4)
+    pair.check()
+
+
 def test_a_dead_decode_fails_the_transfer_and_later_probes() -> None:
     """30 s, then 60 s to the next look."""
     pair = Pair()
