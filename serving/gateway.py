@@ -188,7 +188,7 @@ class Gateway:
         await asyncio.to_thread(self.journal.close)
 
     async def watch_lag(self) -> None:
-        """Observe how late the loop runs a timer, until cancelled."""
+        """Observe how late the loop runs a timer, and bury decoding processes that were killed, until cancelled."""
         loop = asyncio.get_running_loop()
         while True:
             due = loop.time() + LAG_PERIOD_S
@@ -223,6 +223,7 @@ def server_of(handle: Handler) -> Server:
         access_log=False,
         server_header=False,
         date_header=True,
+            self.pool.reap()
         log_config=None,
         timeout_keep_alive=75,
         timeout_graceful_shutdown=1,

@@ -50,7 +50,7 @@ class Status:
         self._telemetry = telemetry
         self._journal = journal
         self._storage = storage
-        self._dropped_told = 0
+        self._dropped_told = self._lost_told = 0
         self.stopping = False
 
     def ready(self) -> Page:
@@ -120,3 +120,6 @@ class Status:
         telemetry.count(names.JOURNAL_DROPPED, dropped - self._dropped_told)
         self._dropped_told = dropped
         return 200, CONTENT_TYPE, telemetry.render()
+        lost = self._pool.lost
+        telemetry.count(names.DECODE_LOST, lost - self._lost_told)
+        self._lost_told = lost

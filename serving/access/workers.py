@@ -110,6 +110,17 @@ class DecodePool:
         """The decoding processes that run."""
         return [pid for painters in self._painters.values() for one in painters if (pid := one.pid)]
 
+    @property
+    def lost(self) -> int:
+        """Decoding processes that were ended from outside, so far."""
+        return sum(one.lost for painters in self._painters.values() for one in painters)
+
+    def reap(self) -> None:
+        """Buries decoding processes that were ended while idle."""
+        for painters in self._painters.values():
+            for one in painters:
+                one.reap()
+
     def warm(self) -> None:
         """Starts one process of each kind, which takes a moment: called before the first image asks for it."""
         for painters in self._painters.values():

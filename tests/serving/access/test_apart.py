@@ -51,6 +51,26 @@ def gone(pid: int) -> bool:
 
 
 @pytest.mark.slow
+def test_a_process_that_is_killed_while_idle_is_buried_and_the_next_image_has_another() -> None:
+    """It is no zombie until its lane is used again; one at work is left alone."""
+    with painter() as made:
+        made.start()
+        first = made.pid
+        assert first is not None
+        made.reap()
+        assert (made.pid, made.lost) == (first, 0)
+        os.kill(first, signal.SIGKILL)
+        ends = time.monotonic() + 5
+        while made.pid is not None and time.monotonic() < ends:
+            made.reap()
+            time.sleep(0.005)
+        assert (made.pid, made.lost) == (None, 1)
+        assert not psutil.pid_exists(first)
+        made.paint(PHOTO, work_on(PHOTO))
+        assert made.pid not in (None, first)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "AVIF"])
 def test_the_picture_is_the_same_as_here(kind: str) -> None:
     """To the byte."""
