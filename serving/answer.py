@@ -144,7 +144,7 @@ class Answerer:
             try:
                 return await self._attempt(taken, tried, progress, limits, attempt)
             except (EngineFailed, Busy) as error:
-                wait_s = self._again(error, tried, progress, limits.deadline, want)
+                wait_s = self._again(error, tried, progress, limits.begin_by, want)
             await asyncio.sleep(wait_s)
 
     async def _attempt(
@@ -234,7 +234,7 @@ class Answerer:
             self._on_doubt()
         if not book.has_other(tried, sure=True, want=want):
             return False
-        now, deadline = self._clock.monotonic(), limits.deadline
+        now, deadline = self._clock.monotonic(), limits.begin_by
         granted = self._retries.ask(Cause.STALLED, progress.attempts, now=now, deadline=deadline, other=True)
         return not isinstance(granted, Refusal)
 

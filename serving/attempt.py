@@ -30,11 +30,17 @@ class Pair:
 @dataclass(frozen=True, slots=True)
 class Limits:
     """deadline: monotonic instant by which the first token must be out. stall_s: longest silence of an open stream.
-    whole_s: longest non-streamed answer after its prefill."""
+    whole_s: longest non-streamed answer after its prefill. least_s: what an attempt takes to its first token at least."""
 
     deadline: float
     stall_s: float
     whole_s: float
+    least_s: float = 0.0
+
+    @property
+    def begin_by(self) -> float:
+        """The last instant at which an attempt may begin."""
+        return self.deadline - self.least_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +78,12 @@ class Progress:
 
     def again(self, pair: Pair) -> None:
         """A new attempt begins; nothing of the one before was seen by anybody."""
+        self.elsewhere()
         self.pair = pair
         self.attempts += 1
+
+    def elsewhere(self) -> None:
+        """No pair works on it any more."""
+        self.pair = None
         self.dispatched_at = self.prefill_done_at = self.first_token_at = self.last_token_at = None
         self.gaps_s, self.usage, self.finish_reason, self.token_events = [], {}, None, 0

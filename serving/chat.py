@@ -84,6 +84,11 @@ class ChatRequest:
     text_bytes: int
     images: tuple[ImageSlot, ...]
 
+    @property
+    def held_bytes(self) -> int:
+        """About the memory that it keeps: its texts and its images as they came."""
+        return self.text_bytes + sum(len(slot.url) for slot in self.images)
+
 
 def parse(
     body: bytes | bytearray | Light,

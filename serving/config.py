@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from serving import store_url
 from serving.admin_config import AdminConfig
+from serving.fallback_config import FallbackConfig
 from serving.retry_config import RetryConfig
 from serving.schedule_config import BatchConfig, RealtimeConfig, ScheduleConfig, ShedConfig, SloConfig
 from serving.storage_config import StorageConfig
@@ -370,6 +371,7 @@ class ServeConfig(Section):
     access: AccessConfig = AccessConfig()
     schedule: ScheduleConfig = ScheduleConfig()
     retry: RetryConfig = RetryConfig()
+    fallback: FallbackConfig = FallbackConfig()
     shed: ShedConfig = ShedConfig()
     realtime: RealtimeConfig = Field(
         RealtimeConfig(), description="The SLO class realtime (header x-slo-class): conversations."
@@ -405,7 +407,11 @@ class ServeConfig(Section):
             )
         return self
 
+    def slo(self, slo_class: SloClass) -> SloConfig:
+        """What the class promises."""
+        section: SloConfig = getattr(self, slo_class.value)
+        return section
+
     def budget_s(self, slo_class: SloClass) -> float:
         """The TTFT budget of a class, seconds."""
-        section: SloConfig = getattr(self, slo_class.value)
-        return section.ttft_budget_s
+        return self.slo(slo_class).ttft_budget_s

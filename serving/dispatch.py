@@ -62,7 +62,7 @@ class Dispatcher:
             body,
             progress,
             on_prefilled,
-            lambda post, _: self._legs.decode_stream(post, pair, limits, progress, forward),
+            lambda post, _: self._legs.decode_stream(post, pair.decode.name, limits, progress, forward),
         )
 
     async def whole(
@@ -79,7 +79,7 @@ class Dispatcher:
             body,
             progress,
             on_prefilled,
-            lambda post, prefill: self._legs.decode_whole(post, prefill, pair, limits, progress),
+            lambda post, prefill: self._legs.decode_whole(post, prefill, pair.decode.name, limits, progress),
         )
 
     async def drain(self) -> None:
@@ -111,7 +111,7 @@ class Dispatcher:
                 bootstrap_port=pair.prefill.bootstrap_port,
                 bootstrap_room=room,
             )
-            return partial(self._legs.post, engine, pieces)
+            return partial(self._legs.post, engine.name, f"{engine.url}/v1", pieces)
 
         whole = False
         try:

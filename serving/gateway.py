@@ -32,16 +32,20 @@ from serving.binding import socket_for, unbindable
 from serving.dispatch import Dispatcher
 from serving.draining import Draining
 from serving.engine_body import Rendezvous
+from serving.fallback import Fallback
 from serving.health import Prober
 from serving.keys import Keys
+from serving.legs import Legs
 from serving.lifecycle import Lifecycle, Parts
 from serving.pairs import PairBook
 from serving.protocol import BoundedProtocol
 from serving.result import Result
 from serving.schedule.admit import Admission
 from serving.schedule.configured import rules_of
+from serving.schedule.floors import Floors
 from serving.schedule.retry import Retries
 from serving.service import Service
+from serving.spending import Spending
 from serving.status import Status
 from serving.storage.storage import open_storage
 from serving.telemetry import Telemetry
@@ -110,6 +114,7 @@ class Gateway:
         self.bodies = Room(**body_share(config.access, config.gateway.max_body_bytes))
         self.admission = Admission(rules_of(config))
         self.retries = Retries(config.retry, source)
+        self.fallback = Fallback(config.fallback, Legs(self.client, clock), clock, self.telemetry)
         self.keys = Keys.load(config.gateway.api_keys_file)
         self.tokens = TextCounter()
         self._family = grid.family
@@ -141,6 +146,8 @@ class Gateway:
             self.keys,
             clock,
             self._record,
+            Spending(Floors(), clock),
+            self.fallback,
             self._keep_result if config.storage.results else None,
             service.own_key,
         )

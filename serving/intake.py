@@ -7,8 +7,8 @@ from serving.access.room import Held
 from serving.config import BODY_COPIES, GatewayConfig
 from serving.exchange import Exchange
 from serving.lifted import lighten
-from serving.promise import out_of_time
 from serving.recording import Recording
+from serving.spending import Spending
 from toolkit.core.clock import Clock
 from toolkit.core.errors import Busy, InvalidRequest, TooLarge
 from toolkit.core.sample import WorkloadClass
@@ -20,11 +20,14 @@ FREE_BODY_BYTES = 256_000
 class Intake:
     """Reads and parses the bodies of one gateway."""
 
-    def __init__(self, config: GatewayConfig, vocabulary: int | None, clock: Clock) -> None:
+    def __init__(
+        self, config: GatewayConfig, vocabulary: int | None, clock: Clock, spending: Spending
+    ) -> None:
         """vocabulary: the model's size, where known."""
         self._config = config
         self._vocabulary = vocabulary
         self._clock = clock
+        self._spending = spending
 
     async def request(self, exchange: Exchange, recording: Recording, room: Held) -> chat.ChatRequest:
         """Raises InvalidRequest, TooLarge, Busy, OutOfTime and ClientGone."""
@@ -41,7 +44,7 @@ class Intake:
     async def room(self, room: Held, size_bytes: int, recording: Recording) -> None:
         """Waits for room as long as the request's budget lets it. Raises Busy."""
         try:
-            async with asyncio.timeout(max(0.0, recording.deadline - self._clock.monotonic())):
+            async with asyncio.timeout(self._spending.left_s(recording, "body")):
                 await room.reach(size_bytes)
         except TimeoutError:
             raise no_room(recording.promise.budget_s) from None
@@ -58,7 +61,7 @@ class Intake:
         pieces = bytearray()
         try:
             async with (
-                asyncio.timeout(max(0.0, recording.deadline - clock.monotonic())) as budget,
+                asyncio.timeout(self._spending.left_s(recording, "body")) as budget,
                 asyncio.timeout(config.body_timeout_s) as upload,
             ):
                 async for piece in exchange.body():
@@ -72,7 +75,7 @@ class Intake:
             if room.waiting:
                 raise no_room(recording.promise.budget_s) from None
             if budget.expired():
-                raise out_of_time("body", recording.promise.budget_s) from None
+                raise self._spending.out(recording, "body") from None
             raise InvalidRequest(
                 f"The body did not arrive within {config.body_timeout_s:.0f} s.", code="body_timeout"
             ) from None

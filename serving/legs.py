@@ -5,18 +5,18 @@ attempt's (serving/dispatch.py).
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
 import orjson
 
-from serving.attempt import LegLost, Limits, Pair, Progress
-from serving.service import EngineEndpoint
+from serving.attempt import LegLost, Limits, Progress
 from serving.stream import Kind, StreamReader, read_whole, refusal
 from toolkit.core.clock import Clock
 from toolkit.core.errors import ClientGone, EngineFailed, OutOfTime, ToolkitError
 from toolkit.core.http.client import HttpClient, Response
 from toolkit.core.http.errors import TransportError
+from toolkit.core.http.request import Data, Headers
 from toolkit.core.http.sse import EventSplitter
 
 Forward = Callable[[bytes], Awaitable[None]]
@@ -34,12 +34,14 @@ class Legs:
         self._client = client
         self._clock = clock
 
-    async def post(self, engine: EngineEndpoint, pieces: tuple[bytes, ...]) -> Response:
-        """The head of the engine's answer. Raises LegLost."""
+    async def post(
+        self, name: str, base_url: str, pieces: Sequence[Data], headers: Headers = JSON_HEADERS
+    ) -> Response:
+        """The head of the answer to a chat completion. name: who is asked. base_url: with /v1. Raises LegLost."""
         try:
-            return await self._client.send("POST", f"{engine.url}/v1/chat/completions", JSON_HEADERS, pieces)
+            return await self._client.send("POST", f"{base_url}/chat/completions", headers, pieces)
         except TransportError as error:
-            raise LegLost(f"{engine.name} cannot be reached.", engine.name, str(error)) from error
+            raise LegLost(f"{name} cannot be reached.", name, str(error)) from error
 
     async def prefill(
         self, posting: Posting, name: str, progress: Progress, on_prefilled: OnPrefilled
@@ -67,10 +69,9 @@ class Legs:
             response.close()
 
     async def decode_stream(
-        self, posting: Posting, pair: Pair, limits: Limits, progress: Progress, forward: Forward
+        self, posting: Posting, name: str, limits: Limits, progress: Progress, forward: Forward
     ) -> None:
-        """Streams whole events through `forward`, nothing before the first content token."""
-        name = pair.decode.name
+        """Streams whole events through `forward`, nothing before the first content token. name: whose answer it is."""
         loop = asyncio.get_running_loop()
         reader, splitter = StreamReader(name), EventSplitter()
         held: list[bytes] = []
@@ -106,7 +107,7 @@ class Legs:
                 timer.reschedule(loop.time() + limits.stall_s)
                 await forward(b"".join(held))
         except TimeoutError:
-            raise self._late(progress, limits, pair, sending) from None
+            raise self._late(progress, limits, name, sending) from None
         except TransportError as error:
             raise LegLost(f"The connection to {name} broke.", name, str(error)) from error
         finally:
@@ -119,13 +120,12 @@ class Legs:
     async def decode_whole(
         self,
         posting: Posting,
-        prefill: asyncio.Task[None],
-        pair: Pair,
+        prefill: asyncio.Task[None] | None,
+        name: str,
         limits: Limits,
         progress: Progress,
     ) -> bytes:
-        """The answer in one piece; its first token counts as out when the prefill leg has answered."""
-        name = pair.decode.name
+        """The answer in one piece; its first token counts as out when the prefill leg has answered, or at its end without one."""
         loop = asyncio.get_running_loop()
         response: Response | None = None
 
@@ -139,14 +139,16 @@ class Legs:
 
         try:
             async with asyncio.timeout(self._left(limits.deadline)) as timer:
-                prefill.add_done_callback(first_token_out)
+                if prefill is not None:
+                    prefill.add_done_callback(first_token_out)
                 try:
                     response = await posting()
                     if response.status != 200:
                         raise await _refused(response, name)
                     body = await response.read()
                 finally:
-                    prefill.remove_done_callback(first_token_out)
+                    if prefill is not None:
+                        prefill.remove_done_callback(first_token_out)
             if progress.first_token_at is None:
                 progress.first_token_at = self._clock.monotonic()
             document = read_whole(name, body)
@@ -154,7 +156,7 @@ class Legs:
             progress.usage = dict(document.get("usage") or {})
             return body
         except TimeoutError:
-            raise self._late(progress, limits, pair, sending=False) from None
+            raise self._late(progress, limits, name, sending=False) from None
         except TransportError as error:
             raise LegLost(f"The connection to {name} broke.", name, str(error)) from error
         finally:
@@ -166,14 +168,14 @@ class Legs:
             progress.gaps_s.append(at - progress.last_token_at)
         progress.last_token_at = at
 
-    def _late(self, progress: Progress, limits: Limits, pair: Pair, sending: bool) -> ToolkitError:
+    def _late(self, progress: Progress, limits: Limits, name: str, sending: bool) -> ToolkitError:
         if sending:
             return ClientGone(f"The client took nothing for {limits.stall_s:.0f} s.")
         if progress.first_token_at is not None:
-            return EngineFailed(f"{pair.decode.name} fell silent in mid-answer.", hop="decode")
+            return EngineFailed(f"{name} fell silent in mid-answer.", hop="decode")
         hop = "prefill" if progress.prefill_done_at is None else "first_token"
         return OutOfTime(
-            f"The TTFT budget ended in the hop {hop!r} ({pair.name}) before the first token.", hop=hop
+            f"The TTFT budget ended in the hop {hop!r} ({name}) before the first token.", hop=hop
         )
 
     def _left(self, deadline: float) -> float:

@@ -17,26 +17,50 @@ from serving.attempt import Limits
 from serving.config import ServeConfig
 from serving.engine_body import EngineBody, compose
 from serving.exchange import Exchange
+from serving.fallback import Fallback
 from serving.guarded import guarded
 from serving.instances import Want
 from serving.intake import FREE_BODY_BYTES, Intake
 from serving.keys import Keys
-from serving.promise import Promise, out_of_time, promise
+from serving.promise import Promise, promise
 from serving.recording import Recording
 from serving.reply import Forwarder, hang_up, patience, send_whole, tell
 from serving.result import Result
 from serving.schedule.admit import Admission, Moves
 from serving.schedule.configured import rules_of
 from serving.service import OWN_HEADER
+from serving.spending import Spending
 from serving.tokenizer.counting import TextCounter
 from toolkit.core.clock import Clock
-from toolkit.core.errors import Busy, ClientGone, EngineUnavailable, NotFound, OutOfTime, ToolkitError
-from toolkit.core.sample import Sample, SloClass
+from toolkit.core.errors import (
+    Busy,
+    ClientGone,
+    EngineFailed,
+    EngineUnavailable,
+    InvalidRequest,
+    NotFound,
+    OutOfTime,
+    ToolkitError,
+)
+from toolkit.core.sample import Degradation, Degraded, Sample, SloClass
 
 log = logging.getLogger("toolkit.gateway")
 
 SLOWEST_TOKENS_PER_S = 2.0
 """A non-streamed answer that comes slower than this after its prefill is taken for stuck."""
+
+SPARED = frozenset(
+    {
+        "queue_full",
+        "queue_too_long",
+        "kv_lease_exceeded",
+        "engine_busy",
+        "engine_failed",
+        "engine_unavailable",
+        "ttft_budget_exceeded",
+    }
+)
+"""Errors that the fallback endpoint's answer may take the place of, while nothing was sent and time is left."""
 
 OnSample = Callable[[Sample, list[float]], None]
 KeepResult = Callable[[Result, Sample], None]
@@ -57,6 +81,8 @@ class Parts:
     keys: Keys
     clock: Clock
     on_sample: OnSample
+    spending: Spending
+    fallback: Fallback
     keep_result: KeepResult | None = None
     own_key: str = ""  # of Service
 
@@ -66,7 +92,7 @@ class Lifecycle:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._intake = Intake(parts.config.gateway, parts.vocabulary, parts.clock)
+        self._intake = Intake(parts.config.gateway, parts.vocabulary, parts.clock, parts.spending)
         self._entering: dict[str, asyncio.Future[Busy | None]] = {}
         self._tasks: set[asyncio.Task[object]] = set()
         self.stopping = False
@@ -124,10 +150,12 @@ class Lifecycle:
                 error = ToolkitError(f"The gateway failed: {type(failure).__name__}.")
             if error is not None:
                 with contextlib.suppress(ClientGone):
+                    spent_s = recording.timeline(parts.clock.monotonic()).spent()
                     async with patience(parts.config.stream_stall_s):
-                        await tell(exchange, error, recording.request_id)
+                        await tell(exchange, error, recording.request_id, spent_s)
         finally:
             self._tasks.discard(task)
+            parts.spending.learn(recording)
             sample = recording.finish(parts.clock.monotonic(), error, parts.model)
             parts.on_sample(sample, recording.progress.gaps_s)
             answered = recording.progress.first_token_at is not None
@@ -146,18 +174,29 @@ class Lifecycle:
             head.header("x-ttft-budget-ms"),
             parts.config.default_slo_class,
             budgets,
+            head.header("x-toolkit-degrade"),
         )
         if self.stopping:
             raise EngineUnavailable("The gateway is stopping.", code="shutting_down", retry_after_s=1.0)
         key = recording.request_id
-        parts.admission.arrive(key, recording.promise.slo_class, recording.arrived, recording.deadline)
+        asked: list[chat.ChatRequest] = []
+        seated = False
         try:
-            await self._serve(exchange, recording)
-            self._answered(recording)
-        except ToolkitError as error:
-            if error.code.code == "engine_busy" or isinstance(error, OutOfTime):
-                parts.admission.overloaded(key, parts.clock.monotonic())
-            raise
+            async with parts.bodies.hold(FREE_BODY_BYTES) as room:
+                try:
+                    parts.admission.arrive(
+                        key, recording.promise.slo_class, recording.arrived, recording.deadline
+                    )
+                    seated = True
+                    await self._serve(exchange, recording, room, asked)
+                    self._answered(recording)
+                except ToolkitError as error:
+                    if error.code.code == "engine_busy" or isinstance(error, OutOfTime):
+                        parts.admission.overloaded(key, parts.clock.monotonic())
+                    self._move(parts.admission.leave(key, parts.clock.monotonic()))
+                    if seated and not asked:  # its body has begun to come, and is not whole
+                        raise
+                    await self._elsewhere(exchange, recording, room, asked, error)
         finally:
             self._move(parts.admission.leave(key, parts.clock.monotonic()))
 
@@ -170,33 +209,93 @@ class Lifecycle:
             return
         self._move(admission.answered(recording.request_id, progress.first_token_at or now, now))
 
-    async def _serve(self, exchange: Exchange, recording: Recording) -> None:
-        async with self._parts.bodies.hold(FREE_BODY_BYTES) as room:
-            request = await self._intake.request(exchange, recording, room)
-            self._parts.admission.sort(
-                recording.request_id, recording.workload_class, self._parts.clock.monotonic()
-            )
-            body = await guarded(self._package(recording, request, room), hang_up(exchange))
-            del request  # the images as they came: from here on the engine's body alone is held
-            await guarded(self._answer(exchange, recording, body), hang_up(exchange))
+    async def _serve(
+        self, exchange: Exchange, recording: Recording, room: Held, asked: list[chat.ChatRequest]
+    ) -> None:
+        """asked: gets the request, and keeps it where the fallback endpoint may need it."""
+        asked.append(await self._intake.request(exchange, recording, room))
+        self._parts.admission.sort(
+            recording.request_id, recording.workload_class, self._parts.clock.monotonic()
+        )
+        body = await guarded(self._package(recording, asked[0]), hang_up(exchange))
+        kept_bytes = len(body.open_json)
+        if self._may_go_elsewhere(recording):
+            kept_bytes += asked[0].held_bytes
+        else:
+            asked.clear()  # the images as they came: from here on the engine's body alone is held
+        await self._intake.room(room, kept_bytes, recording)
+        room.keep(kept_bytes)
+        await guarded(self._answer(exchange, recording, body), hang_up(exchange))
 
-    async def _package(self, recording: Recording, request: chat.ChatRequest, room: Held) -> EngineBody:
-        """What the engines get."""
-        parts = self._parts
-        if request.model not in ("", parts.model):
+    def _may_go_elsewhere(self, recording: Recording) -> bool:
+        """Whether the fallback endpoint may answer, as far as the operator and the client say."""
+        allowed = self._parts.config.slo(recording.promise.slo_class).fallback
+        wanted = Degradation.FALLBACK in recording.promise.degrade and not recording.own
+        return allowed and wanted and self._parts.fallback.configured
+
+    async def _elsewhere(
+        self,
+        exchange: Exchange,
+        recording: Recording,
+        room: Held,
+        asked: list[chat.ChatRequest],
+        error: ToolkitError,
+    ) -> None:
+        """The fallback endpoint's answer instead of the error. Raises the error where there is none."""
+        fallback, progress = self._parts.fallback, recording.progress
+        if exchange.started or error.code.code not in SPARED or not self._may_go_elsewhere(recording):
+            raise error
+        place = fallback.enter(recording.deadline)
+        if place is None:
+            raise error
+        with fallback.held(place):
+            request = asked[0] if asked else await self._intake.request(exchange, recording, room)
+            self._check_model(request)
+            progress.elsewhere()
+            recording.fallback = self._parts.clock.monotonic()
+            recording.degraded.append(Degraded(Degradation.FALLBACK, error.code.code))
+            try:
+                await guarded(self._from_fallback(exchange, recording, request), hang_up(exchange))
+            except (Busy, EngineFailed, InvalidRequest) as other:
+                if exchange.started:
+                    raise
+                log.warning("request %s: %s", recording.request_id, other)
+                recording.degraded.pop()
+                raise error from other
+
+    async def _from_fallback(
+        self, exchange: Exchange, recording: Recording, request: chat.ChatRequest
+    ) -> None:
+        fallback, limits = self._parts.fallback, self._limits(recording)
+        if recording.stream:
+            forward = Forwarder(exchange, recording, limits.stall_s)
+            await fallback.stream(request, limits, recording.progress, forward)
+        else:
+            answer = await fallback.whole(request, limits, recording.progress)
+            await send_whole(exchange, recording, answer, limits.stall_s)
+        async with patience(limits.stall_s):
+            await exchange.end()
+
+    def _check_model(self, request: chat.ChatRequest) -> None:
+        model = self._parts.model
+        if request.model not in ("", model):
             raise NotFound(
-                f"The model {request.model!r:.100} is not served here; this gateway serves {parts.model!r}.",
+                f"The model {request.model!r:.100} is not served here; this gateway serves {model!r}.",
                 param="model",
                 action="Use a model of GET /v1/models, or leave the field out.",
             )
+
+    async def _package(self, recording: Recording, request: chat.ChatRequest) -> EngineBody:
+        """What the engines get."""
+        parts = self._parts
+        self._check_model(request)
+        if parts.spending.left_s(recording, "body") <= 0:
+            raise parts.spending.out(recording, "body")
         prepared = await self._prepare(recording, request)
         await self._count(recording, request, prepared)
-        body = compose(
+        return compose(
             request, [image.data_uri for image in prepared.images], recording.max_tokens, parts.model
         )
-        await self._intake.room(room, len(body.open_json), recording)
-        room.keep(len(body.open_json))
-        return body
 
     async def _answer(self, exchange: Exchange, recording: Recording, body: EngineBody) -> None:
         await self._wait_for_slot(recording)
@@ -205,10 +304,12 @@ class Lifecycle:
     async def _prepare(self, recording: Recording, request: chat.ChatRequest) -> PreparedImages:
         try:
             prepared = await self._parts.access.prepare(
-                [slot.url for slot in request.images], recording.deadline, keep=not recording.own
+                [slot.url for slot in request.images],
+                self._parts.spending.by(recording, "prepare"),
+                keep=not recording.own,
             )
         except OutOfTime as error:
-            raise out_of_time(error.hop or "prepare", recording.promise.budget_s) from error
+            raise self._parts.spending.out(recording, error.hop or "prepare") from error
         if self._parts.keep_result is not None and not recording.own:
             recording.result = Result(request, prepared.digests)
         recording.images = tuple(image.record for image in prepared.images)
@@ -237,15 +338,22 @@ class Lifecycle:
                     parts.clock.monotonic(),
                 )
             )
-            async with asyncio.timeout(max(0.0, recording.deadline - parts.clock.monotonic())):
+            async with asyncio.timeout(max(0.0, self._wait_until(recording) - parts.clock.monotonic())):
                 refused = await slot
             if refused is not None:
                 raise refused
         except TimeoutError:
-            raise out_of_time("wait", recording.promise.budget_s) from None
+            raise parts.spending.out(recording, "wait") from None
         finally:
             del self._entering[recording.request_id]
         recording.admitted = parts.clock.monotonic()
+
+    def _wait_until(self, recording: Recording) -> float:
+        """When waiting for a slot ends: while the engines, or the fallback endpoint, can still be in time."""
+        by = self._parts.spending.by(recording, "wait")
+        if not self._may_go_elsewhere(recording):
+            return by
+        return min(by, recording.deadline - self._parts.fallback.takes_s())
 
     def _move(self, moves: Moves) -> None:
         for key, refusal in [*((key, None) for key in moves.entered), *moves.refused]:
@@ -253,13 +361,16 @@ class Lifecycle:
             if slot is not None and not slot.done():
                 slot.set_result(refusal)
 
-    async def _dispatch(self, exchange: Exchange, recording: Recording, body: EngineBody) -> None:
-        parts = self._parts
-        config = parts.config
+    def _limits(self, recording: Recording) -> Limits:
+        config = self._parts.config
         whole_s = min(
             config.answer_timeout_s, config.stream_stall_s + recording.max_tokens / SLOWEST_TOKENS_PER_S
         )
-        limits = Limits(recording.deadline, config.stream_stall_s, whole_s)
+        least_s = self._parts.spending.lacking_s(recording, "wait")
+        return Limits(recording.deadline, config.stream_stall_s, whole_s, least_s)
+
+    async def _dispatch(self, exchange: Exchange, recording: Recording, body: EngineBody) -> None:
+        parts, limits = self._parts, self._limits(recording)
         want = Want(recording.text_tokens + recording.image_tokens, recording.max_tokens)
         if recording.stream:
             forward = Forwarder(exchange, recording, limits.stall_s, lambda: self._answered(recording))

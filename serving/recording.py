@@ -6,7 +6,16 @@ from serving.attempt import Pair, Progress
 from serving.promise import Promise
 from serving.result import Result
 from toolkit.core.errors import ToolkitError
-from toolkit.core.sample import ImageRecord, ItlSummary, LostAttempt, Outcome, Sample, Timeline, WorkloadClass
+from toolkit.core.sample import (
+    Degraded,
+    ImageRecord,
+    ItlSummary,
+    LostAttempt,
+    Outcome,
+    Sample,
+    Timeline,
+    WorkloadClass,
+)
 
 SHED_CODES = frozenset(
     {"shed", "queue_full", "queue_too_long", "engine_busy", "engine_unavailable", "shutting_down"}
@@ -37,6 +46,8 @@ class Recording:
     fetched: float | None = None
     prepared: float | None = None
     admitted: float | None = None
+    fallback: float | None = None
+    degraded: list[Degraded] = field(default_factory=list)
     progress: Progress = field(default_factory=Progress)
 
     @property
@@ -53,13 +64,28 @@ class Recording:
         """When the first token must be out."""
         return self.arrived + self.promise.budget_s
 
-    def finish(self, now: float, error: ToolkitError | None, model: str) -> Sample:
-        """The record, with its one outcome."""
+    def timeline(self, now: float) -> Timeline:
+        """As of now."""
         progress = self.progress
 
         def since(at: float | None) -> float | None:
             return None if at is None else round(at - self.arrived, 6)
 
+        return Timeline(
+            body_read=since(self.body_read),
+            fetched=since(self.fetched),
+            prepared=since(self.prepared),
+            admitted=since(self.admitted),
+            dispatched=since(progress.dispatched_at),
+            prefill_done=since(progress.prefill_done_at),
+            first_token=since(progress.first_token_at),
+            ended=round(now - self.arrived, 6),
+            fallback=since(self.fallback),
+        )
+
+    def finish(self, now: float, error: ToolkitError | None, model: str) -> Sample:
+        """The record, with its one outcome."""
+        progress = self.progress
         reported = progress.usage.get("completion_tokens")
         return Sample(
             request_id=self.request_id,
@@ -68,16 +94,7 @@ class Recording:
             slo_class=self.promise.slo_class,
             outcome=Outcome.COMPLETED if error is None else outcome_of(error),
             status=200 if error is None else error.status,
-            timeline=Timeline(
-                body_read=since(self.body_read),
-                fetched=since(self.fetched),
-                prepared=since(self.prepared),
-                admitted=since(self.admitted),
-                dispatched=since(progress.dispatched_at),
-                prefill_done=since(progress.prefill_done_at),
-                first_token=since(progress.first_token_at),
-                ended=round(now - self.arrived, 6),
-            ),
+            timeline=self.timeline(now),
             error_code=None if error is None else error.code.code,
             error_message=None if error is None else str(error)[:500],
             error_hop=None if error is None else (error.hop or self.hop()),
@@ -104,13 +121,16 @@ class Recording:
                     decode=one.pair.decode.name,
                     cause=one.cause,
                     then=one.then,
-                    dispatched=since(one.dispatched_at),
+                    dispatched=None
+                    if one.dispatched_at is None
+                    else round(one.dispatched_at - self.arrived, 6),
                     ended=round(one.ended_at - self.arrived, 6),
                     message=one.message[:500],
                     choice=one.choice,
                 )
                 for one in progress.lost
             ),
+            degraded=tuple(self.degraded),
             itl=summarise_gaps(progress.gaps_s),
             images=self.images,
         )
@@ -119,6 +139,7 @@ class Recording:
         """The hop that the request is in."""
         reached = [
             ("decode", self.progress.first_token_at),
+            ("fallback", self.fallback),
             ("first_token", self.progress.prefill_done_at),
             ("prefill", self.progress.dispatched_at),
             ("dispatch", self.admitted),

@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 
 import orjson
 
@@ -12,13 +12,18 @@ from toolkit.core.errors import ClientGone, ToolkitError
 
 LAST_WORDS = frozenset({"body_too_large", "body_timeout", "shutting_down"})
 """Errors after which the connection ends: the rest of that body is not worth reading, or this gateway goes."""
+TELLS_SPENT = frozenset({"ttft_budget_exceeded", "queue_too_long"})
 
 
 class Forwarder:
     """Sends event-stream pieces to the client; the head goes with the first."""
 
     def __init__(
-        self, exchange: Exchange, recording: Recording, stall_s: float, on_first: Callable[[], None]
+        self,
+        exchange: Exchange,
+        recording: Recording,
+        stall_s: float,
+        on_first: Callable[[], None] = lambda: None,
     ) -> None:
         self._exchange = exchange
         self._recording = recording
@@ -66,11 +71,16 @@ def facts(recording: Recording) -> list[tuple[str, str]]:
         ("x-request-id", recording.request_id),
         ("x-workload-class", recording.workload_class.value),
         ("x-slo-class", recording.promise.slo_class.value),
-        ("x-max-tokens", str(recording.max_tokens)),
     ]
     if recording.degraded:
         headers.append(("x-toolkit-degraded", recording.degraded))
     return headers + ([("x-served-by", recording.pair.name)] if recording.pair else [])
+    if recording.max_tokens:
+        headers.append(("x-max-tokens", str(recording.max_tokens)))
+    if recording.degraded:
+        headers.append(("x-toolkit-degraded", ", ".join(map(str, recording.degraded))))
+    served_by = recording.pair.name if recording.pair else None if recording.fallback is None else "fallback"
+    return headers + ([("x-served-by", served_by)] if served_by else [])
 
 
 async def hang_up(exchange: Exchange) -> None:
@@ -79,11 +89,19 @@ async def hang_up(exchange: Exchange) -> None:
     raise ClientGone("The client closed the connection.")
 
 
-async def tell(exchange: Exchange, error: ToolkitError, request_id: str) -> None:
-    """Send an error: as a response, or, once a stream has begun, as its last event (never followed by [DONE])."""
+async def tell(
+    exchange: Exchange, error: ToolkitError, request_id: str, spent_s: Mapping[str, float] | None = None
+) -> None:
+    """Send an error: as a response, or, once a stream has begun, as its last event (never followed by [DONE]).
+
+    spent_s: where the time went by hops, told with a late request's error.
+    """
     if isinstance(error, ClientGone):
         return
-    document = orjson.dumps(error.body(request_id))
+    told = error.body(request_id)
+    if spent_s is not None and error.code.code in TELLS_SPENT:
+        told["error"]["spent_ms"] = {hop: round(seconds * 1000, 1) for hop, seconds in spent_s.items()}
+    document = orjson.dumps(told)
     if exchange.started:
         await exchange.send(b"data: " + document + b"\n\n")
         await exchange.end()

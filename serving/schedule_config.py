@@ -93,6 +93,13 @@ def _room_share(default: float) -> float:
     return share
 
 
+def _fallback(default: bool) -> bool:
+    allowed: bool = Field(
+        default, description="Whether fallback.url, where it is set, may answer in place of an error."
+    )
+    return allowed
+
+
 class SloConfig(Section):
     """What one SLO class promises, and how its requests wait."""
 
@@ -101,6 +108,7 @@ class SloConfig(Section):
     short_wait_s: float = _short_wait_s(0.5)
     long_wait_s: float = _long_wait_s(1.5)
     room_share: float = _room_share(0.75)
+    fallback: bool = _fallback(True)
 
 
 class RealtimeConfig(SloConfig):
@@ -120,3 +128,4 @@ class BatchConfig(SloConfig):
     short_wait_s: float = _short_wait_s(30.0)
     long_wait_s: float = _long_wait_s(60.0)
     room_share: float = _room_share(0.5)
+    fallback: bool = _fallback(False)

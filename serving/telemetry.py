@@ -56,8 +56,10 @@ class Telemetry:
             self.observe(names.TTFT, sample.timeline.first_token, workload_class=workload, slo_class=slo)
         for gap in gaps_s:
             self.observe(names.ITL, gap, workload_class=workload)
-        for stage, seconds in stages(sample).items():
+        for stage, seconds in sample.timeline.spent().items():
             self.observe(names.STAGES, seconds, stage=stage)
+        for one in sample.degraded:
+            self.count(names.DEGRADED, kind=one.kind.value, why=one.why, slo_class=slo)
         self._attempts(sample)
         if sample.prompt_tokens is not None:
             self.count(names.PROMPT_TOKENS, sample.prompt_tokens, workload_class=workload)
@@ -101,35 +103,6 @@ def within_budget(sample: Sample) -> bool:
     """Whether a request kept its TTFT promise and was answered whole."""
     first = sample.timeline.first_token
     return sample.outcome is Outcome.COMPLETED and first is not None and first <= sample.ttft_budget
-
-
-def stages(sample: Sample) -> dict[str, float]:
-    """Seconds spent in each hop that the request reached, in order; they add up to the request's duration.
-
-    The time after the last mark belongs to the hop that was then in progress: the one a failed request ended in.
-    """
-    line = sample.timeline
-    marks = [
-        ("body", line.body_read),
-        ("fetch", line.fetched),
-        ("prepare", line.prepared),
-        ("wait", line.admitted),
-        ("dispatch", line.dispatched),
-        ("prefill", line.prefill_done),
-        ("first_token", line.first_token),
-        ("decode", None),
-    ]
-    reached = max((index for index, (_, at) in enumerate(marks) if at is not None), default=-1)
-    spent: dict[str, float] = {}
-    before = 0.0
-    for name, at in [
-        *marks[: reached + 1],
-        (marks[reached + 1][0] if reached + 1 < len(marks) else "decode", line.ended),
-    ]:
-        if at is not None:
-            spent[name] = spent.get(name, 0.0) + max(0.0, at - before)
-            before = max(before, at)
-    return spent
 
 
 def _make(metric: Metric, registry: CollectorRegistry) -> Counter | Gauge | Histogram:

@@ -2,10 +2,9 @@
 
 from pathlib import Path
 
-from serving.telemetry import stages
 from toolkit.core import journal
 from toolkit.core.errors import UsageFault
-from toolkit.core.sample import LostAttempt, Sample
+from toolkit.core.sample import Degraded, LostAttempt, Sample
 
 JOURNAL = "requests"
 BAR_CHARS = 40
@@ -23,6 +22,7 @@ MEANING = {
     "prepare": "decoding, scaling, encoding images",
     "wait": "waiting for an engine slot",
     "dispatch": "failed attempts, choosing a pair, posting both legs",
+    "fallback": "the fallback endpoint, to its first token",
     "prefill": "prefill and KV transfer",
     "first_token": "decode to the first token",
     "decode": "first token to the end",
@@ -106,6 +106,7 @@ def render(sample: Sample) -> str:
         f"TTFT {_ms(ttft)} of {sample.ttft_budget * 1000:.0f} ms budget, total {_ms(sample.timeline.ended)}, "
         f"ITL mean {_ms(sample.itl.mean if sample.itl.count else None)} / p95 {_ms(sample.itl.p95 if sample.itl.count else None)}"
     )
+    lines += [degradation(one) for one in sample.degraded]
     lines += [attempt(number, lost) for number, lost in enumerate(sample.lost_attempts, 1)]
     how = "counted" if sample.tokens_counted else "estimated"
     lines.append(
@@ -117,7 +118,7 @@ def render(sample: Sample) -> str:
         f"{image.prepared_width}x{image.prepared_height}, {image.tokens} tokens{FOUND.get(image.cache, '')}"
         for image in sample.images
     ]
-    spent = stages(sample)
+    spent = sample.timeline.spent()
     total = max(sum(spent.values()), 1e-9)
     begun = 0.0
     for name, seconds in spent.items():
@@ -130,6 +131,12 @@ def render(sample: Sample) -> str:
         lines.append(f"  {name:<12}|{bar}| {_ms(seconds):>10}  {MEANING[name]}{cut}")
         begun += seconds
     return "\n".join(lines)
+
+
+def degradation(one: Degraded) -> str:
+    """What the request was given less of, and why."""
+    sizes = "" if one.before is None else f" {one.before} -> {one.after} tokens"
+    return f"degraded: {one.kind.value}{sizes} ({one.why})"
 
 
 def attempt(number: int, lost: LostAttempt) -> str:

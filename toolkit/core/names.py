@@ -130,6 +130,23 @@ COMPLETION_TOKENS = Metric(
     "Completion tokens that the engine reported, or token events where it reported none.",
     ("workload_class",),
 )
+DEGRADED = Metric(
+    "toolkit_degraded_total",
+    "counter",
+    "requests",
+    "Requests that were given less: smaller images, a lower max_tokens, the fallback endpoint's answer (kind); why: late (the TTFT budget), lease (the KV cap), or the code of the error that it spared.",
+    ("kind", "why", "slo_class"),
+)
+FALLBACK = Metric(
+    "toolkit_fallback_requests_total",
+    "counter",
+    "requests",
+    "Requests that the fallback endpoint was to answer: answered, late, failed, gone (the client left); not sent: full, failing, no_time.",
+    ("result",),
+)
+FALLBACK_IN_FLIGHT = Metric(
+    "toolkit_fallback_in_flight", "gauge", "requests", "Requests that the fallback endpoint works on."
+)
 ATTEMPTS = Metric(
     "toolkit_attempts_total",
     "counter",

@@ -35,6 +35,29 @@ class Outcome(StrEnum):
     INTERNAL_ERROR = "internal_error"
 
 
+class Degradation(StrEnum):
+    """What a request may be given less of, so that it is answered in time or at all (docs/decisions/0026-one-budget.md)."""
+
+    IMAGES = "images"  # smaller images
+    MAX_TOKENS = "max_tokens"  # a shorter answer at most
+    FALLBACK = "fallback"  # another endpoint's answer
+
+
+@dataclass(frozen=True, slots=True)
+class Degraded:
+    """One thing that was done. why: "late", "lease", or the code of the error that it spared. before, after: tokens."""
+
+    kind: Degradation
+    why: str
+    before: int | None = None
+    after: int | None = None
+
+    def __str__(self) -> str:
+        """A member of the header x-toolkit-degraded (a list in the sense of RFC 9651)."""
+        sizes = "" if self.before is None else f";from={self.before};to={self.after}"
+        return f"{self.kind.value}{sizes};why={self.why}"
+
+
 @dataclass(frozen=True, slots=True)
 class ImageRecord:
     """One image of a request. width, height: pixels of the source; size_bytes: as received; tokens: in the prompt."""
@@ -62,6 +85,37 @@ class Timeline:
     prefill_done: float | None = None
     first_token: float | None = None
     ended: float = 0.0
+    fallback: float | None = None  # when it was sent to the fallback endpoint
+
+    def spent(self) -> dict[str, float]:
+        """Seconds spent in each hop that the request reached, in order; they add up to its duration.
+
+        The time after the last mark belongs to the hop that was then in progress: the one a failed request ended in.
+        """
+        marks = [
+            ("body", self.body_read),
+            ("fetch", self.fetched),
+            ("prepare", self.prepared),
+            ("wait", self.admitted),
+        ]
+        if self.fallback is None:
+            marks += [
+                ("dispatch", self.dispatched),
+                ("prefill", self.prefill_done),
+                ("first_token", self.first_token),
+            ]
+        else:
+            marks += [("dispatch", self.fallback), ("fallback", self.first_token)]
+        marks.append(("decode", None))
+        reached = max((index for index, (_, at) in enumerate(marks) if at is not None), default=-1)
+        spent: dict[str, float] = {}
+        before = 0.0
+        last = marks[reached + 1][0] if reached + 1 < len(marks) else "decode"
+        for name, at in [*marks[: reached + 1], (last, self.ended)]:
+            if at is not None:
+                spent[name] = spent.get(name, 0.0) + max(0.0, at - before)
+                before = max(before, at)
+        return spent
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +178,7 @@ class Sample:
     bootstrap_room: int | None = None
     attempts: int = 0  # pairs asked, of all choices; the fields above are of the last one
     lost_attempts: tuple[LostAttempt, ...] = ()
+    degraded: tuple[Degraded, ...] = ()
     itl: ItlSummary = field(default_factory=ItlSummary)
     images: tuple[ImageRecord, ...] = ()
 
@@ -143,5 +198,8 @@ class Sample:
         plain["itl"] = ItlSummary(**plain.get("itl", {}))
         plain["images"] = tuple(ImageRecord(**image) for image in plain.get("images", ()))
         plain["lost_attempts"] = tuple(LostAttempt(**one) for one in plain.get("lost_attempts", ()))
+        plain["degraded"] = tuple(
+            Degraded(**{**one, "kind": Degradation(one["kind"])}) for one in plain.get("degraded", ())
+        )
         plain["rids"] = tuple(plain.get("rids", ()))
         return cls(**plain)

@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from toolkit.core.http.connection import Connection, Flight, Sink
 from toolkit.core.http.errors import ConnectFailed, ConnectionLost
 from toolkit.core.http.pool import IdlePool
-from toolkit.core.http.request import Headers, Request, build_request
+from toolkit.core.http.request import Data, Headers, Request, build_request
 from toolkit.core.http.response import Response
 from toolkit.core.http.url import Origin
 
@@ -72,7 +72,7 @@ class HttpClient:
         return len(self._pool)
 
     async def send(
-        self, method: str, url: str, headers: Headers = (), body: bytes | Sequence[bytes] = b""
+        self, method: str, url: str, headers: Headers = (), body: Data | Sequence[Data] = b""
     ) -> Response:
         """The answer, once its head is there. Cancelling closes the connection.
 

@@ -1,0 +1,34 @@
+"""The endpoint that answers where this service cannot: section `fallback` of serve.toml."""
+
+from urllib.parse import urlsplit
+
+from pydantic import Field, field_validator
+
+from toolkit.core.config import Section
+
+
+class FallbackConfig(Section):
+    """An OpenAI-compatible endpoint that gets the original request when no pair can answer it in time."""
+
+    url: str = Field(
+        "",
+        description="Base URL up to and with /v1, as https://host/v1. Empty: none. Clients' requests and images go there.",
+    )
+    api_key_file: str = Field("", description="File with the key that is sent there. Empty: none is sent.")
+    model: str = Field("", description="Model to ask for there. Empty: the one that is served here.")
+    max_in_flight: int = Field(
+        16, ge=1, description="Requests there at once; beyond, they are refused as if there was none."
+    )
+    answer_timeout_s: float = Field(120.0, gt=0, description="Longest wait for a non-streamed answer.")
+
+    @field_validator("url")
+    @classmethod
+    def _base(cls, url: str) -> str:
+        parts = urlsplit(url)
+        if url and (
+            parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.fragment
+        ):
+            raise ValueError(f"{url!r}: write it as http://host:port/v1 or https://host/v1")
+        if parts.username or parts.password:
+            raise ValueError("leave the credentials out of the URL: api_key_file is for them")
+        return url.rstrip("/")
