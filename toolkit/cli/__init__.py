@@ -11,7 +11,20 @@ from typing import Annotated
 
 import typer
 
-from toolkit.cli import bench, config, doctor, peak, plan, request, serve, surge, transfer, version, workload
+from toolkit.cli import (
+    admin,
+    bench,
+    config,
+    doctor,
+    peak,
+    plan,
+    request,
+    serve,
+    surge,
+    transfer,
+    version,
+    workload,
+)
 from toolkit.cli.console import INTERRUPTED, complain, exit_code
 from toolkit.core.errors import EnvironmentFault, ToolkitError
 
@@ -45,6 +58,7 @@ def root(
 for command in COMMANDS:
     app.command()(command)
 bench.app.command()(transfer.transfer)
+app.add_typer(admin.app, name="admin")
 app.add_typer(bench.app, name="bench")
 app.add_typer(config.app, name="config")
 app.add_typer(plan.app, name="plan")

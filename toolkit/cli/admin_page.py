@@ -1,0 +1,56 @@
+"""What `toolkit admin` prints for people."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+
+def change_line(change: Mapping[str, Any]) -> str:
+    """One change in one line."""
+    at = f"{_time(change['at']):%Y-%m-%d %H:%M:%S}"
+    moved = ", ".join(
+        f"{key} {_short(change['before'].get(key))} -> {_short(value)}"
+        for key, value in change["after"].items()
+    )
+    kind = "" if change["of"] is None else f"  ({change['kind']} of {change['of']})"
+    until = f"  until {_time(change['until']):%H:%M:%S}" if change["until"] else ""
+    reason = f"  {change['reason']}" if change["reason"] else ""
+    return f"{change['id']:>4}  {at}  {change['who']}  {moved}{kind}{until}{reason}"
+
+
+def state_page(state: Mapping[str, Any]) -> str:
+    """All of it in plain lines; a setting that is not as configured is marked."""
+    gateway = state["gateway"]
+    standing = "stopping" if gateway["stopping"] else "ready" if gateway["ready"] else "not ready"
+    requests = (
+        f"requests: {gateway['open_requests']} open, {gateway['preparing']} preparing, {gateway['queued']} queued, "
+        f"{gateway['in_flight']} of {gateway['in_flight_limit']} in flight; {gateway['retries_left']} retries left"
+    )
+    lines = [f"{gateway['url']}  {gateway['model']}  {standing}", requests, ""]
+    width = max(len(one["name"]) for one in state["instances"])
+    for one in state["instances"]:
+        told = ", ".join(["up" if one["up"] else "DOWN", *(["DRAINED"] if one["drained"] else [])])
+        lines.append(
+            f"{one['name']:<{width}}  {told}, weight {one['weight']:g}, {one['requests']} requests, {one['tokens']} tokens"
+        )
+    lines += [
+        f"{name}: {how}" + ("" if how == "works" else "; requests go on without it")
+        for name, how in state.get("stores", {}).items()
+    ]
+    lines.append("")
+    ending = {row["change"]: row["at"] for row in state["ending"]}
+    for key, value in state["settings"].items():
+        was = f"   (configured: {_short(state['configured'][key])})" if key in state["configured"] else ""
+        lines.append(f"{key} = {_short(value)}{was}")
+    lines += [f"change {number} ends {_time(at):%Y-%m-%d %H:%M:%S}" for number, at in ending.items()]
+    return "\n".join(lines)
+
+
+def _time(at: float) -> datetime:
+    return datetime.fromtimestamp(at).astimezone()
+
+
+def _short(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) else str(value)
