@@ -26,6 +26,7 @@ import numpy as np
 import simplejpeg
 from PIL import Image
 
+from benchmarks.access.speed_bounds import verdict
 from benchmarks.access.speed_path import path_table
 from serving.access.decode import decode, shrink_of
 from serving.access.decoder import choose
@@ -205,6 +206,8 @@ def page(rounds: int) -> str:
             "naive: Pillow's open, convert, resize. processor: transformers' Qwen2VLImageProcessor, bytes to pixel_values.",
             "limit: libjpeg-turbo alone at the scale in use. Last column: how far from the pixels that the processor's own resize",
             "makes of a full decode, in dB, and the largest difference of a level.",
+            "",
+            *verdict(lines),
             "",
             "| file | method | CPU ms | / naive | / processor | / limit | MB | pixels |",
             "|---|---|---|---|---|---|---|---|",
