@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 from serving import store_url
 from serving.admin_config import AdminConfig
 from serving.fallback_config import FallbackConfig
+from serving.pools_config import PairingConfig, PoolConfigs
 from serving.retry_config import RetryConfig
 from serving.schedule_config import BatchConfig, RealtimeConfig, ScheduleConfig, ShedConfig, SloConfig
 from serving.storage_config import StorageConfig
@@ -370,6 +371,14 @@ class ServeConfig(Section):
     admin: AdminConfig = AdminConfig()
     access: AccessConfig = AccessConfig()
     schedule: ScheduleConfig = ScheduleConfig()
+    pairing: PairingConfig = PairingConfig()
+    pools: PoolConfigs = Field(
+        (),
+        description=(
+            "Prefill instances by kind of request, one table [[pools]] each: name, prefills, classes, share, fallback"
+            " (docs/pools.md). Empty: every prefill serves every request."
+        ),
+    )
     retry: RetryConfig = RetryConfig()
     fallback: FallbackConfig = FallbackConfig()
     shed: ShedConfig = ShedConfig()

@@ -38,6 +38,7 @@ from serving.keys import Keys
 from serving.legs import Legs
 from serving.lifecycle import Lifecycle, Parts
 from serving.pairs import PairBook
+from serving.pools import Pools
 from serving.protocol import BoundedProtocol
 from serving.result import Result
 from serving.schedule.admit import Admission
@@ -85,7 +86,13 @@ class Gateway:
             Rendezvous(source),
             lambda engine: self.telemetry.count(names.ABORTS, engine=engine),
         )
-        self.book = PairBook(service.prefills, service.decodes)
+        self.book = PairBook(
+            service.prefills,
+            service.decodes,
+            Pools(config.pools, (prefill.name for prefill in service.prefills)),
+            config.pairing.affinity_bound if config.pairing.affinity else None,
+            lambda pool, by: self.telemetry.count(names.PAIRS_TAKEN, pool=pool, by=by),
+        )
         grid = grid_for(config.model, Path(service.model_path) if service.model_path else None)
         self.prober = Prober(
             self.book,

@@ -12,6 +12,7 @@ from serving import chat
 from serving.access.classify import classify
 from serving.access.prepare import Access, PreparedImages
 from serving.access.room import Held, Room
+from serving.affinity import key_of
 from serving.answer import Answerer
 from serving.attempt import Limits
 from serving.config import ServeConfig
@@ -325,6 +326,7 @@ class Lifecycle:
         sizes = [(image.record.width, image.record.height) for image in prepared.images]
         recording.workload_class = classify(sizes, recording.text_tokens, config.access.high_res_pixels)
         recording.max_tokens = request.max_tokens or config.default_max_tokens.of(recording.workload_class)
+        recording.key = key_of(request, prepared.digests, recording.text_tokens)
 
     async def _wait_for_slot(self, recording: Recording) -> None:
         parts = self._parts
@@ -371,7 +373,12 @@ class Lifecycle:
 
     async def _dispatch(self, exchange: Exchange, recording: Recording, body: EngineBody) -> None:
         parts, limits = self._parts, self._limits(recording)
-        want = Want(recording.text_tokens + recording.image_tokens, recording.max_tokens)
+        want = Want(
+            recording.text_tokens + recording.image_tokens,
+            recording.max_tokens,
+            recording.workload_class,
+            recording.key,
+        )
         if recording.stream:
             forward = Forwarder(exchange, recording, limits.stall_s, lambda: self._answered(recording))
             await parts.answerer.stream(body, recording.choices, limits, recording.progress, forward, want)

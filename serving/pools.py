@@ -1,7 +1,7 @@
 """Which prefills are for which requests. Pure.
 
 Without pools every prefill serves every request. With pools a request goes to the prefills of its class, and, while none of
-them serves, to those of the pool's fallback; decodes are everybody's, in shares (schedule/fair.py).
+them serves, to those of the pool's fallback; decodes are everybody's, in shares (schedule/shares.py).
 """
 
 from collections.abc import Iterable

@@ -60,6 +60,15 @@ class Status:
             "status": "ready" if ready else "stopping" if self.stopping else "not ready",
             "engines": {name: self._book.is_up(name) for name in self._book.engines},
             "pairs": {state.pair.name: self._book.in_rotation(state) for state in self._book.pairs.values()},
+            "instances": {
+                name: {
+                    "tokens": one.tokens,
+                    "weight": one.weight,
+                    "drained": one.drained,
+                    "pools": self._book.pools.of_prefill(name),
+                }
+                for name, one in self._book.instances.items()
+            },
             "faults": self._prober.faults,
         }
         return 200 if ready else 503, "application/json", orjson.dumps(document)
@@ -107,10 +116,14 @@ class Status:
         telemetry.gauge(names.IMAGE_CACHE_ENTRIES, self._access.held_images, tier=TIER)
         if self._access.shared_up is not None:
             telemetry.gauge(names.SHARED_CACHE_UP, self._access.shared_up)
-        for engine in self._book.engines.values():
-            telemetry.gauge(
-                names.ENGINE_UP, self._book.is_up(engine.name), engine=engine.name, role=engine.role
-            )
+        for name, one in self._book.instances.items():
+            role = one.endpoint.role
+            telemetry.gauge(names.ENGINE_UP, self._book.is_up(name), engine=name, role=role)
+            telemetry.gauge(names.INSTANCE_TOKENS, one.tokens, engine=name, role=role)
+            telemetry.gauge(names.INSTANCE_WEIGHT, one.weight, engine=name)
+            telemetry.gauge(names.INSTANCE_DRAINED, one.drained, engine=name)
+            for pool in self._book.pools.of_prefill(name):
+                telemetry.gauge(names.INSTANCE_POOL, 1, engine=name, pool=pool)
         for (prefill, decode), state in self._book.pairs.items():
             telemetry.gauge(names.PAIR_READY, self._book.in_rotation(state), prefill=prefill, decode=decode)
             telemetry.gauge(names.PAIR_IN_FLIGHT, state.in_flight, prefill=prefill, decode=decode)

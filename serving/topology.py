@@ -24,6 +24,7 @@ from serving.config import EngineConfig, ModelConfig, ServeConfig
 from serving.engines import attach, commands, tiny_model
 from serving.engines.commands import Host, Launch, reached_at
 from serving.keys import Keys
+from serving.pools_config import members
 from serving.service import EngineEndpoint, Service
 from serving.storage.target import target
 from toolkit.core.errors import EnvironmentFault, UsageFault
@@ -81,7 +82,9 @@ def plan(config: ServeConfig, *, dry: bool = False) -> Plan:
     if config.engine.attached:
         path = str(model_folder(config.model.path)) if config.model.path else ""
         name = config.model.served_name or Path(path).name
-        return Plan(config, (), attach.endpoints(config.engine), path, name, gateway_url, key)
+        endpoints = attach.endpoints(config.engine)
+        refuse_pools(config, endpoints)
+        return Plan(config, (), endpoints, path, name, gateway_url, key)
 
     simulated = config.engine.kind == "simulated"
     if simulated:
@@ -91,7 +94,14 @@ def plan(config: ServeConfig, *, dry: bool = False) -> Plan:
     name = config.model.served_name or Path(path).name
     ports = _engine_ports(config.engine, host, port, dry=dry)
     launches = commands.launches(config, host, path, name, ports)
-    return Plan(config, launches, tuple(launch.endpoint for launch in launches), path, name, gateway_url, key)
+    endpoints = tuple(launch.endpoint for launch in launches)
+    refuse_pools(config, endpoints)
+    return Plan(config, launches, endpoints, path, name, gateway_url, key)
+
+
+def refuse_pools(config: ServeConfig, engines: Sequence[EngineEndpoint]) -> None:
+    """Raises UsageFault when a pool names a prefill that is not here, has none, or leaves one to nobody."""
+    members(config.pools, (engine.name for engine in engines if engine.role == "prefill"))
 
 
 def on_gpus(config: EngineConfig, *, dry: bool) -> bool:

@@ -64,7 +64,7 @@ def page() -> str:
             "|---|---|---|---|---|---|---|",
             *rows,
             "",
-            "Where things come again, more is cached and the wait is shorter; where nothing does, both are the same, as a key that was",
+            "Where things come again, more is cached and the wait is shorter; where nothing does, they are within a tenth, as a key that was",
             "not seen yet waits behind nobody. It costs where all prefills have everything anyway (one beginning for all): the first",
             "of the key's order is filled to the bound before the next is used. The default is 1.25; with one prefill nothing changes.",
             "",

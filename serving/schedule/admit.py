@@ -35,6 +35,7 @@ from serving.schedule.order import Order
 from serving.schedule.pool import Report
 from serving.schedule.priority import Rules, Waiting, waiting
 from serving.schedule.seats import Seat, Seats
+from serving.schedule.shares import Shares
 from toolkit.core.errors import Busy, TooLarge
 from toolkit.core.sample import SloClass, WorkloadClass
 
@@ -83,7 +84,8 @@ class Admission:
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
         self._seats = Seats(rules)
-        self._order = Order(rules.short_tokens)
+        self.shares = Shares(rules.shares)
+        self._order = Order(rules, self.shares)
         self._running: dict[str, Running] = {}
         self._kept = 0  # were inside when the bound on them was set
         self._limit = InFlightLimit(rules.min_in_flight, rules.max_in_flight, rules.adaptive)
@@ -162,7 +164,7 @@ class Admission:
         if workload_class is seat.workload_class:
             return
         self._shed(workload_class)
-        if full := self._seats.full_of(workload_class):
+        if full := self._seats.full_of(workload_class, seat.workload_class):
             unmeasured = waiting(
                 self._rules, key, seat.slo_class, workload_class, self._rules.short_tokens, now, seat.deadline
             )
@@ -233,6 +235,7 @@ class Admission:
         self._seats.free(key)
         self._unqueue(key)
         self.leases.release(key)
+        self.shares.release(key)
         one = self._running.pop(key, None)
         if one is not None:
             self.learned.left(one.short, max(0.0, now - one.entered), now)
@@ -246,6 +249,7 @@ class Admission:
         self._order.retune(rules)
         self._kept = len(self._running)
         self.leases.cap = rules.lease_cap
+        self.shares.retune(rules.shares)
         return self._refill(now)
 
     def check(self) -> None:
@@ -254,13 +258,14 @@ class Admission:
         self._seats.check()
         self._order.check()
         self.leases.check()
+        self.shares.check()
         assert len(self._running) <= max(self._rules.max_in_flight, self._kept), self
         assert self._rules.max_in_flight >= self.limit >= 1, self
         queued = {one.key for one in self._order}
         assert queued == self._needs.keys() >= self._lacking.keys(), self
         assert all(key in self._seats for key in queued), self
         assert not any(key in self._seats for key in self._running), self
-        assert self.leases.holders == self._running.keys(), self
+        assert self.leases.holders == self.shares.holders == self._running.keys(), self
         assert not queued or len(self._running) >= self.limit or self._lacking, self
 
     def _fill(self, now: float) -> Moves:
@@ -280,6 +285,7 @@ class Admission:
             self._seats.free(one.key)
             self._running[one.key] = Running(one.slo_class, one.short, now, now - since)
             self.leases.take(one.key, need, decode)
+            self.shares.hold(one.key, one.kind, one.tokens)
             moves.entered.append(one.key)
         if len(self._running) < self._limit.value:
             for one in self._order:

@@ -27,6 +27,8 @@ def rules_of(config: ServeConfig) -> Rules:
         adaptive=schedule.adaptive,
         short_tokens=schedule.short_tokens,
         workload_share=schedule.workload_share,
+        kinds={one: pool.name for pool in config.pools for one in pool.workload_classes},
+        shares={pool.name: pool.share for pool in config.pools},
         shed=config.shed.classes,
         shed_retry_s=config.shed.retry_after_s,
     )

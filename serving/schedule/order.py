@@ -10,14 +10,18 @@ that has not just had its turn gets the very next slot, whoever else waits, and 
 
 Where nobody is due, the highest priority goes (priority.py), of equal ones whoever was ready first. Who has a turn and does
 not fit keeps it (entry.py); who passes it meanwhile, where it cannot be, uses up no turn.
+
+Kinds of requests that share the decodes (shares.py) have lanes of their own. The kind of the lowest rank goes first, and one
+below its share counts as due; the bound above is then of the slots that a kind gets. There is one kind unless pools are configured.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 
-from serving.schedule.priority import Rules, Waiting, waiting
+from serving.schedule.priority import Lane, Rules, Waiting, waiting
+from serving.schedule.shares import Shares
 from toolkit.core.sample import SloClass
 
-Lane = tuple[SloClass, bool]
 Fits = Callable[[Waiting], bool]
 """Whether there is room for it."""
 
@@ -25,13 +29,17 @@ Fits = Callable[[Waiting], bool]
 class Order:
     """The waiting requests. `ready` of those put in must not decrease within a lane."""
 
-    def __init__(self, short_tokens: int) -> None:
-        self._short_tokens = short_tokens
+    def __init__(self, rules: Rules, shares: Shares) -> None:
+        self._short_tokens = rules.short_tokens
+        self._shares = shares
         self._lanes: dict[Lane, dict[str, Waiting]] = {
-            (slo, short): {} for slo in SloClass for short in (True, False)
+            (slo, short, kind): {}
+            for kind in ("", *rules.shares)
+            for slo in SloClass
+            for short in (True, False)
         }
-        self._tags: dict[Lane, float] = dict.fromkeys(self._lanes, 0.0)
-        self._turn = 0.0
+        self._tags: defaultdict[Lane, float] = defaultdict(float)
+        self._turns: defaultdict[str, float] = defaultdict(float)
         self._all: dict[str, Waiting] = {}
 
     def __len__(self) -> int:
@@ -49,7 +57,7 @@ class Order:
         return min((one.tokens for one in self._all.values()), default=0)
 
     def put(self, one: Waiting) -> None:
-        self._all[one.key] = self._lanes[one.lane][one.key] = one
+        self._all[one.key] = self._lanes.setdefault(one.lane, {})[one.key] = one
 
     def remove(self, key: str) -> None:
         """Take it out, wherever it stands; nothing happens when it is not there."""
@@ -70,29 +78,35 @@ class Order:
 
     def turn(self, now: float) -> Waiting | None:
         """The due one whose turn it is; None when nobody is due."""
-        due = [lane for lane in self._lanes.values() if lane and _first(lane).due <= now]
+        firsts = [_first(lane) for lane in self._lanes.values() if lane]
         return min(
-            map(_first, due),
-            key=lambda first: (max(self._tags[first.lane], self._turn), first.due),
+            (first for first in firsts if self._is_due(first, now)),
+            key=lambda first: (self._shares.rank(first.kind), self._tag(first), first.due),
             default=None,
         )
 
     def best(self, now: float, fits: Fits) -> Waiting | None:
-        """Of those that fit, the one of the highest priority."""
+        """Of those that fit, of the kind of the lowest rank, the one of the highest priority."""
         fitting = [one for one in self._all.values() if fits(one)]
-        return max(fitting, key=lambda one: one.priority(now, self._short_tokens), default=None)
+        return max(
+            fitting,
+            key=lambda one: (-self._shares.rank(one.kind), one.priority(now, self._short_tokens)),
+            default=None,
+        )
 
     def passing(self, now: float, fits: Fits) -> Waiting | None:
         """Of those that fit, the one that goes before the others while the one whose turn it is cannot: who is due for the
         longest, else the highest priority."""
-        due = [one for one in self._all.values() if one.due <= now and fits(one)]
-        return min(due, key=lambda one: one.due) if due else self.best(now, fits)
+        due = [one for one in self._all.values() if self._is_due(one, now) and fits(one)]
+        if not due:
+            return self.best(now, fits)
+        return min(due, key=lambda one: (self._shares.rank(one.kind), one.due))
 
     def enter(self, one: Waiting, now: float) -> None:
         """Take it out. Its lane has had its turn if it was the one whose turn it was; passing costs none."""
         if one is self.turn(now):
-            self._turn = max(self._tags[one.lane], self._turn)
-            self._tags[one.lane] = self._turn + 1.0 / one.weight
+            self._turns[one.kind] = self._tag(one)
+            self._tags[one.lane] = self._turns[one.kind] + 1.0 / one.weight
         self.remove(one.key)
 
     def wait_s(self, one: Waiting, now: float, slot_s: Callable[[bool], float]) -> float:
@@ -100,29 +114,40 @@ class Order:
 
         slot_s: how often a slot frees when short (True) or long requests hold them, seconds. The lesser of two: when all
         that are ahead by priority, or will be due before, have gone; and its threshold plus the turns that others then
-        have, in the mean.
+        have, in the mean. Those of another kind count only if `one` does not go before them for its kind's share.
         """
         mine = one.priority(now, self._short_tokens)
-        ahead = [
+        first_of_all = self._shares.below(one.kind)
+        rivals = [
             other
             for other in self._all.values()
-            if other.due <= now or other.priority(now, self._short_tokens) >= mine
+            if not first_of_all or other.kind == one.kind or self._shares.below(other.kind)
+        ]
+        ahead = [
+            other for other in rivals if other.due <= now or other.priority(now, self._short_tokens) >= mine
         ]
         by_priority = sum(slot_s(other.short) for other in ahead)
         soon = min(one.due, now + by_priority)
         by_priority += sum(
             slot_s(other.short)
-            for other in self._all.values()
+            for other in rivals
             if now < other.due <= soon and other.priority(now, self._short_tokens) < mine
         )
         place = len(self._lanes[one.lane]) + 1
         by_turns = one.threshold_s + (place - 1) * slot_s(one.short)
-        for lane in self._lanes.values():
-            if lane and _first(lane).lane != one.lane:
+        lanes = {other.lane for other in rivals} - {one.lane}
+        for name, lane in self._lanes.items():
+            if name in lanes:
                 first = _first(lane)
                 turns = min(len(lane), (place - 1) * first.weight / one.weight + 0.5)
                 by_turns += turns * slot_s(first.short)
         return min(by_priority, by_turns)
+
+    def _is_due(self, one: Waiting, now: float) -> bool:
+        return one.due <= now or self._shares.below(one.kind)
+
+    def _tag(self, one: Waiting) -> float:
+        return max(self._tags[one.lane], self._turns[one.kind])
 
     def check(self) -> None:
         """Raise AssertionError unless each stands in its own lane, once."""

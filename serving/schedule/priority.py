@@ -15,9 +15,12 @@ requests go before all others, kinds in turns (order.py).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from toolkit.core.sample import SloClass, WorkloadClass
+
+Lane = tuple[SloClass, bool, str]
+"""SLO class, short or not, kind."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +41,8 @@ class Treatment:
 @dataclass(frozen=True, slots=True)
 class Rules:
     """All that the scheduler is told. workload_share: part of the waiting room that one workload class may take. lease_cap: part
-    of a decode's KV pool that one request may have. shed: classes that are refused at once, for shed_retry_s seconds each."""
+    of a decode's KV pool that one request may have. shed: classes that are refused at once, for shed_retry_s seconds each. kinds,
+    shares: who shares the decodes, by which weights (shares.py)."""
 
     treatments: Mapping[SloClass, Treatment]
     max_in_flight: int
@@ -50,6 +54,8 @@ class Rules:
     lease_cap: float = 0.15
     shed: frozenset[SloClass | WorkloadClass] = frozenset()
     shed_retry_s: float = 10.0
+    kinds: Mapping[WorkloadClass, str] = field(default_factory=dict)
+    shares: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,11 +71,12 @@ class Waiting:
     deadline: float
     weight: float
     threshold_s: float
+    kind: str = ""
 
     @property
-    def lane(self) -> tuple[SloClass, bool]:
-        """Those who share a threshold stand in one lane."""
-        return self.slo_class, self.short
+    def lane(self) -> Lane:
+        """Those who share a threshold and a part of the decodes stand in one lane."""
+        return self.slo_class, self.short, self.kind
 
     @property
     def due(self) -> float:
@@ -104,4 +111,5 @@ def waiting(
         deadline,
         treatment.weight,
         treatment.short_wait_s if short else treatment.long_wait_s,
+        rules.kinds.get(workload_class, ""),
     )

@@ -1,7 +1,7 @@
 """Places in the waiting room: so many in all, and of them so many for one SLO class or one workload class. Pure.
 
 A flood of one kind fills its share and no more. A share is at least one seat, and rounded up. Requests whose body has not
-been read are of no workload class yet; their SLO class bounds them.
+been read are of no workload class yet; their SLO class bounds them. Kinds that share the decodes (shares.py) share the room alike.
 """
 
 from collections import Counter
@@ -38,6 +38,11 @@ class Seats:
             slo: max(1, ceil(most * treatment.room_share)) for slo, treatment in rules.treatments.items()
         }
         self._workload_most = max(1, ceil(most * rules.workload_share))
+        self._kinds = rules.kinds
+        self._kind_most = {
+            kind: max(1, ceil(most * share / sum(rules.shares.values())))
+            for kind, share in rules.shares.items()
+        }
         self._kept = len(self._seats), Counter(self._slo), Counter(self._workload)
 
     def __len__(self) -> int:
@@ -57,14 +62,23 @@ class Seats:
             return f"{self._slo_most[seat.slo_class]} requests of SLO class {seat.slo_class} wait already"
         return self.full_of(seat.workload_class)
 
-    def full_of(self, workload_class: WorkloadClass) -> str | None:
-        """Why there is no seat for one more of that workload class, or None."""
-        if (
-            workload_class is WorkloadClass.UNCLASSIFIED
-            or self._workload[workload_class] < self._workload_most
-        ):
+    def full_of(
+        self, workload_class: WorkloadClass, seated_as: WorkloadClass = WorkloadClass.UNCLASSIFIED
+    ) -> str | None:
+        """Why there is no seat for one more of that workload class, or None. seated_as: what it was taken for until now."""
+        if workload_class is WorkloadClass.UNCLASSIFIED:
             return None
-        return f"{self._workload_most} requests of class {workload_class} wait already"
+        if self._workload[workload_class] >= self._workload_most:
+            return f"{self._workload_most} requests of class {workload_class} wait already"
+        kind = self._kinds.get(workload_class)
+        if kind is None or kind == self._kinds.get(seated_as):
+            return None
+        waiting = sum(self._workload[one] for one, its_kind in self._kinds.items() if its_kind == kind)
+        return (
+            f"{waiting} requests of the pool {kind} wait already"
+            if waiting >= self._kind_most[kind]
+            else None
+        )
 
     def take(self, key: str, seat: Seat) -> None:
         self._seats[key] = seat

@@ -371,6 +371,29 @@ PAIR_READY = Metric(
 PAIR_IN_FLIGHT = Metric(
     "toolkit_pair_in_flight", "gauge", "requests", "Requests inside one pair.", ("prefill", "decode")
 )
+PAIRS_TAKEN = Metric(
+    "toolkit_pairs_taken_total",
+    "counter",
+    "attempts",
+    "Pairs taken, by the pool of the request and what chose the prefill: affinity (it has it cached), spill (that one was too full), new (first of its kind), load.",
+    ("pool", "by"),
+)
+INSTANCE_TOKENS = Metric(
+    "toolkit_instance_outstanding_tokens",
+    "gauge",
+    "tokens",
+    "What an instance has been given: prompt tokens that a prefill has not prefilled yet; prompt and max_tokens of the requests on a decode.",
+    ("engine", "role"),
+)
+INSTANCE_WEIGHT = Metric(
+    "toolkit_instance_weight", "gauge", "weight", "Its part of the work beside others of its role.", ("engine",)
+)
+INSTANCE_DRAINED = Metric(
+    "toolkit_instance_drained", "gauge", "bool", "1 while it gets no new requests, by order.", ("engine",)
+)
+INSTANCE_POOL = Metric(
+    "toolkit_instance_pool", "gauge", "info", "Constant 1: the prefill serves the pool.", ("engine", "pool")
+)
 ABORTS = Metric("toolkit_leg_aborts_total", "counter", "aborts", "Abort requests sent to a leg.", ("engine",))
 LOOP_LAG = Metric(
     "toolkit_event_loop_lag_seconds",

@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from serving.schedule.order import Order
 from serving.schedule.priority import waiting
+from serving.schedule.shares import Shares
 from tests.serving.schedule.virtual import Ask, bound, fifo, flood, p95, rules, run
 from toolkit.core.sample import SloClass, WorkloadClass
 
@@ -16,7 +17,7 @@ REALTIME, STANDARD, BATCH = SloClass.REALTIME, SloClass.STANDARD, SloClass.BATCH
 def queue(*asked, told=None):
     """An order holding (key, slo class, tokens, ready) in that sequence."""
     told = told or rules()
-    order = Order(told.short_tokens)
+    order = Order(told, Shares(told.shares))
     for key, slo, tokens, ready in asked:
         order.put(waiting(told, key, slo, WorkloadClass.TEXT_ONLY, tokens, ready, 1e9))
     return order

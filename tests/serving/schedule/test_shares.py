@@ -1,0 +1,141 @@
+"""A flood of one kind cannot push another below its share of the decodes."""
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from serving.schedule.admit import Admission
+from serving.schedule.shares import Shares
+from tests.serving.schedule.virtual import Ask, p95, pool, rules, run
+from toolkit.core.errors import Busy
+from toolkit.core.sample import SloClass, WorkloadClass
+
+TEXT, IMAGE, LARGE = WorkloadClass.TEXT_ONLY, WorkloadClass.IMAGE_SHORT, WorkloadClass.HIGH_RES
+KINDS = {TEXT: "words", IMAGE: "pictures", LARGE: "photos"}
+
+
+def shared(max_in_flight=8, words=1.0, pictures=1.0, photos=1.0, **fields):
+    shares = {"words": words, "pictures": pictures, "photos": photos}
+    return rules(max_in_flight, kinds=KINDS, shares=shares, **fields)
+
+
+events = st.lists(
+    st.tuples(
+        st.sampled_from([TEXT, IMAGE, LARGE, None]),  # None: one of those inside leaves
+        st.integers(1, 5000),
+        st.sampled_from(list(SloClass)),
+        st.floats(0, 2),
+    ),
+    min_size=20,
+    max_size=90,
+)
+weights = st.floats(0.1, 10)
+
+
+@given(events, st.integers(1, 8), st.tuples(weights, weights, weights), st.booleans())
+@settings(max_examples=40, deadline=None)
+def test_while_a_kind_below_its_share_waits_nobody_of_a_higher_rank_enters(all_, slots, shares, leased):
+    """Over random arrivals, lengths, classes, stays and weights, with KV leases and without; and no slot idles beside who
+    fits (Admission.check)."""
+    told = shared(slots, *shares)
+    admission, model, now = Admission(told), Shares(told.shares), 0.0
+    if leased:
+        admission.told("decode-0", pool(40_000), 0.0)
+    admission.serve(frozenset({"decode-0"}), 0.0)
+    waiting, inside, refused = {}, [], 0
+
+    def moved(moves):
+        for key in moves.entered:
+            kind, tokens = waiting.pop(key)
+            fits = {other for other, (_, size) in waiting.items() if not leased or size <= tokens}
+            poorer = {waiting[other][0] for other in fits}
+            assert not any(model.below(one) and model.rank(one) < model.rank(kind) for one in poorer)
+            model.hold(key, kind, tokens)
+            inside.append(key)
+
+    for number, (asked, tokens, slo, later) in enumerate(all_):
+        now += later
+        if asked is None:
+            if inside:
+                key = inside.pop(tokens % len(inside))
+                model.release(key)
+                moved(admission.leave(key, now))
+        else:
+            key = str(number)
+            waiting[key] = KINDS[asked], tokens
+            try:
+                admission.arrive(key, slo, now, 1e12)
+                moved(admission.prepared(key, asked, tokens, now))
+            except Busy:
+                del waiting[key]
+                moved(admission.leave(key, now))
+                refused += 1
+        admission.check()
+        assert {kind: admission.shares.held(kind) for kind in KINDS.values()} == {
+            kind: model.held(kind) for kind in KINDS.values()
+        }
+    assert not refused
+
+
+def mean_share(fates, kind_of_interest, since, until):
+    """Of the tokens held between two instants, the part held by the kind."""
+    held = dict.fromkeys(KINDS.values(), 0.0)
+    for fate in fates:
+        stay = max(0.0, min(fate.ended, until) - max(fate.entered, since))
+        held[KINDS[fate.ask.workload_class]] += fate.ask.tokens * stay
+    return held[kind_of_interest] / sum(held.values())
+
+
+def flooded(flood, other, tokens=(4000, 400), count=(150, 300), begins=3.0):
+    """A flood at once, and from some time on steadily more of another kind than its share lets in."""
+    first = [Ask(0.001 * n, tokens[0], 2.0, 0.1, workload_class=flood) for n in range(count[0])]
+    second = [Ask(begins + 0.025 * n, tokens[1], 0.5, 0.1, workload_class=other) for n in range(count[1])]
+    return first + second
+
+
+def test_a_kind_that_wants_more_than_its_share_gets_it_in_the_midst_of_a_flood():
+    """Of all tokens held, one part of two, and three of four where its weight says so; the flood takes what is left."""
+    asks = flooded(IMAGE, TEXT, tokens=(1000, 1000))
+    for weight, part in ((1.0, 0.5), (3.0, 0.75)):
+        told = rules(8, kinds=KINDS, shares={"words": weight, "pictures": 1.0})
+        got = mean_share(run(told, asks), "words", 6.0, 10.0)
+        assert abs(got - part) < 0.08, got
+
+
+def test_without_shares_the_same_flood_pushes_it_aside():
+    """Both are long and of one SLO class, so they stand in one lane, behind all that came first."""
+    asks = flooded(IMAGE, TEXT, tokens=(4000, 4000))
+
+    assert mean_share(run(rules(8), asks), "words", 6.0, 10.0) < 0.1
+
+
+def test_without_pools_nobody_is_due_before_its_time():
+    """There is one kind, however much it holds."""
+    alone, two = Shares({}), Shares({"words": 1.0, "pictures": 1.0})
+    for shares in (alone, two):
+        shares.hold("a", "pictures" if shares is two else "", 100)
+
+    assert not alone.below("") and not two.below("pictures")
+    assert two.below("words") and two.below("")  # who has not told its kind yet may be of that one
+    two.release("a")
+    assert not two.below("words") and not two.below("")
+
+
+def test_what_a_kind_does_not_use_others_take():
+    """Alone, one kind of three fills all slots; a few of another then go first and wait for one slot at most."""
+    alone = run(shared(8), [Ask(0.0, 1000, 1.0, 0.1, workload_class=IMAGE) for _ in range(80)])
+    assert max(fate.ended for fate in alone) == 10.0
+
+    asks = flooded(IMAGE, TEXT, count=(150, 8))
+    few = [fate for fate in run(shared(8), asks) if fate.ask.workload_class is TEXT]
+    assert p95([fate.wait_s for fate in few]) <= 2.0
+
+
+def test_a_flood_does_not_have_others_refused_early():
+    """Neither for lack of a seat nor for a wait that is not theirs; it is the flood that is told."""
+    told = shared(8, max_waiting=60)
+    flood = [Ask(0.01 * n, 4000, 1.0, 0.2, 3.0, workload_class=IMAGE) for n in range(1000)]
+    others = [Ask(2.0 + 0.2 * n, 300, 0.3, 0.1, 3.0, workload_class=TEXT) for n in range(40)]
+    fates = run(told, sorted(flood + others, key=lambda ask: ask.at))
+
+    assert all(fate.good for fate in fates if fate.ask.workload_class is TEXT)
+    assert sum(fate.refused is not None for fate in fates if fate.ask.workload_class is IMAGE) > 500

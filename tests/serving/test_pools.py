@@ -1,0 +1,170 @@
+"""Requests go to the prefills of their kind."""
+
+import asyncio
+
+import pytest
+
+from serving.config import ServeConfig
+from serving.instances import Want
+from serving.pairs import PairBook
+from serving.pools import Pools
+from serving.service import EngineEndpoint
+from serving.topology import plan
+from tests.serving.rig import chat, rig
+from toolkit.cli.toml import to_toml
+from toolkit.core.config import load, read_toml, validate
+from toolkit.core.errors import EngineUnavailable, UsageFault
+from toolkit.core.sample import WorkloadClass
+
+TEXT, IMAGE = WorkloadClass.TEXT_ONLY, WorkloadClass.HIGH_RES
+TWO = [
+    {"name": "words", "prefills": ["prefill-0"], "classes": ["text"]},
+    {"name": "pictures", "prefills": ["prefill-1"], "classes": ["image"]},
+]
+
+
+def configured(*pools):
+    return validate(ServeConfig, {"pools": list(pools)}, "test")
+
+
+def changed(number, **fields):
+    return [{**pool, **(fields if index == number else {})} for index, pool in enumerate(TWO)]
+
+
+def engine(name):
+    return EngineEndpoint(name=name, role=name.split("-")[0], url="http://127.0.0.1:1")
+
+
+def a_book(pools, prefills=2):
+    names = [f"prefill-{number}" for number in range(prefills)]
+    book = PairBook(map(engine, names), [engine("decode-0")], Pools(configured(*pools).pools, names))
+    for name in book.engines:
+        book.engine_seen(name, up=True)
+    for pair in book.unproven():
+        book.proven(pair)
+    return book
+
+
+def serves(book, workload_class):
+    taken = book.take(0.0, want=Want(workload_class=workload_class))
+    book.give_back(taken)
+    return taken.pair.prefill.name
+
+
+def test_each_class_is_served_by_its_pool():
+    """Whatever the load."""
+    book = a_book(TWO)
+
+    assert {serves(book, WorkloadClass.TEXT_ONLY) for _ in range(3)} == {"prefill-0"}
+    assert {serves(book, one) for one in WorkloadClass if one.value not in ("text_only", "unclassified")} == {
+        "prefill-1"
+    }
+
+
+def test_a_pool_without_a_healthy_prefill_is_unavailable_and_the_other_serves():
+    """A retry has nowhere else to go either."""
+    book = a_book(TWO)
+    book.engine_seen("prefill-1", up=False)
+
+    with pytest.raises(EngineUnavailable, match="of the pool 'pictures'") as refused:
+        serves(book, IMAGE)
+    assert refused.value.status == 503 and refused.value.retry_after_s
+    assert not book.has_other([], want=Want(workload_class=IMAGE))
+    assert serves(book, TEXT) == "prefill-0"
+
+
+def test_a_fallback_serves_while_none_of_the_pool_does():
+    """Down or drained; and no longer."""
+    book = a_book(changed(1, fallback="words"))
+    book.drain("prefill-1")
+    assert serves(book, IMAGE) == "prefill-0"
+
+    book.undrain("prefill-1")
+    assert serves(book, IMAGE) == "prefill-1"
+
+
+def test_pools_that_name_no_prefill_share_the_rest():
+    """So classes have shares of the decodes without prefills of their own."""
+    book = a_book([{"name": "words", "classes": ["text"]}, {"name": "pictures", "classes": ["image"]}])
+
+    assert (
+        book.pools.of_prefill("prefill-0") == ["words", "pictures"]
+        and book.pools.of_prefill("decode-0") == []
+    )
+
+
+@pytest.mark.parametrize(
+    ("pools", "said"),
+    [
+        (changed(0, name="Words"), "pools.0.name"),
+        (changed(0, name="pictures"), "two pools are named 'pictures'"),
+        (changed(0, prefills=["prefill-1"]), "prefill-1 is in two pools"),
+        (changed(0, classes=["text", "high_res"]), "high_res requests are in two pools"),
+        (changed(1, classes=["image_short"]), "no pool serves high_res, multi_image_long"),
+        (changed(1, classes=["video"]), "pools.1.classes.0"),
+        (changed(1, classes=[]), "pools.1.classes"),
+        (changed(1, share=0), "pools.1.share"),
+        (changed(1, fallback="pictures"), "'pictures' of 'pictures' is no other pool; those are: words"),
+        (changed(1, falback="words"), "did you mean 'fallback'"),
+    ],
+)  # fmt: skip
+def test_a_mistake_in_the_pools_is_named(pools, said):
+    """Before anything is started."""
+    with pytest.raises(UsageFault) as told:
+        configured(*pools)
+    assert said in told.value.message
+
+
+@pytest.mark.parametrize(
+    ("pools", "prefills", "said"),
+    [
+        (changed(1, prefills=["prefill-7"]), 2, "there is no 'prefill-7'; this service's prefills are prefill-0, prefill-1"),
+        (TWO, 3, "prefill-2 is in no pool"),
+        ([*changed(1, prefills=["prefill-1"], classes=["high_res", "image_short"]), {"name": "rest", "classes": ["multi_image_long"]}], 2, "'rest' has no prefill"),
+    ],
+)  # fmt: skip
+def test_pools_that_do_not_fit_the_instances_are_refused_before_anything_starts(pools, prefills, said):
+    """When the service is planned."""
+    urls = [f"http://10.0.0.{number}:30000" for number in range(1, prefills + 1)]
+    engines = {"attach_prefill": urls, "attach_decode": ["http://10.0.0.9:30000"]}
+    config = validate(ServeConfig, {"pools": pools, "engine": engines}, "test")
+
+    with pytest.raises(UsageFault, match=said):
+        plan(config, dry=True)
+
+
+def test_pools_are_shown_as_they_can_be_read_again(tmp_path):
+    """`toolkit config show` of a configuration with [[pools]] tables."""
+    page = tmp_path / "serve.toml"
+    page.write_text(to_toml(configured(*TWO)), encoding="utf-8")
+
+    assert (
+        load(ServeConfig, page).pools == configured(*TWO).pools == configured(*read_toml(page)["pools"]).pools
+    )
+
+
+def test_a_request_of_a_dead_pool_gets_a_503_and_the_others_are_answered(tmp_path):
+    """Through the whole gateway; the page tells whose prefill is whose."""
+
+    async def scenario():
+        settings = {"pools": TWO}
+        async with rig(tmp_path, settings, prefill_1={}) as made:
+            made.gateway.book.engine_seen("prefill-0", up=False)
+            refused = await made.ask(chat())
+            made.gateway.book.drain("prefill-1")
+            page = await made.ask(b"", path="/readyz", method="GET")
+            metrics = await made.ask(b"", path="/metrics", method="GET")
+            return refused, page.json, metrics.text
+
+    refused, page, text = asyncio.run(scenario())
+
+    assert refused.status == 503 and refused.json["error"]["code"] == "engine_unavailable"
+    assert "pool 'words'" in refused.json["error"]["message"]
+    assert page["instances"]["prefill-1"] == {
+        "tokens": 0,
+        "weight": 1.0,
+        "drained": True,
+        "pools": ["pictures"],
+    }
+    assert 'toolkit_instance_pool{engine="prefill-1",pool="pictures"} 1.0' in text
+    assert 'toolkit_instance_drained{engine="prefill-1"} 1.0' in text
