@@ -208,6 +208,7 @@ class Gateway:
             due = loop.time() + LAG_PERIOD_S
             await asyncio.sleep(LAG_PERIOD_S)
             self.telemetry.observe(names.LOOP_LAG, max(0.0, loop.time() - due))
+            self.pool.reap()
 
 
 class Server(uvicorn.Server):
@@ -237,7 +238,6 @@ def server_of(handle: Handler) -> Server:
         access_log=False,
         server_header=False,
         date_header=True,
-            self.pool.reap()
         log_config=None,
         timeout_keep_alive=75,
         timeout_graceful_shutdown=1,

@@ -72,9 +72,6 @@ def facts(recording: Recording) -> list[tuple[str, str]]:
         ("x-workload-class", recording.workload_class.value),
         ("x-slo-class", recording.promise.slo_class.value),
     ]
-    if recording.degraded:
-        headers.append(("x-toolkit-degraded", recording.degraded))
-    return headers + ([("x-served-by", recording.pair.name)] if recording.pair else [])
     if recording.max_tokens:
         headers.append(("x-max-tokens", str(recording.max_tokens)))
     if recording.degraded:

@@ -242,6 +242,12 @@ DECODE_TAKEN = Metric(
     "Memory that the images at work are estimated to take at their peaks.",
     ("lane",),
 )
+DECODE_LOST = Metric(
+    "toolkit_decode_processes_lost_total",
+    "counter",
+    "processes",
+    "Decoding processes that were ended from outside (for want of memory, for one), at work or idle.",
+)
 BODY_HELD = Metric(
     "toolkit_body_memory_bytes", "gauge", "bytes", "Memory held for request bodies and engine bodies."
 )
@@ -321,12 +327,6 @@ IMAGE_FETCHES = Metric(
 )
 IMAGE_FETCH_SECONDS = Metric(
     "toolkit_image_fetch_seconds",
-DECODE_LOST = Metric(
-    "toolkit_decode_processes_lost_total",
-    "counter",
-    "processes",
-    "Decoding processes that were ended from outside (for want of memory, for one), at work or idle.",
-)
     "histogram",
     "seconds",
     "Time from asking for an image by URL to its last byte, or to the 304, its wait for a place and redirects included.",
