@@ -13,6 +13,7 @@ from serving.fallback_config import FallbackConfig
 from serving.pools_config import PairingConfig, PoolConfigs
 from serving.retry_config import RetryConfig
 from serving.schedule_config import BatchConfig, RealtimeConfig, ScheduleConfig, ShedConfig, SloConfig
+from serving.shared_config import SharedConfig
 from serving.storage_config import StorageConfig
 from toolkit.core.config import Section
 from toolkit.core.masked import MaskedUrl
@@ -400,6 +401,7 @@ class ServeConfig(Section):
     )
     journal: JournalConfig = JournalConfig()
     storage: StorageConfig = StorageConfig()
+    shared: SharedConfig = SharedConfig()
     supervisor: SupervisorConfig = SupervisorConfig()
     runs_dir: Path = Field(Path("runs"), description="Where run folders (logs, journal, reports) are made.")
     cache_dir: Path | None = Field(

@@ -45,6 +45,7 @@ from serving.schedule.admit import Admission
 from serving.schedule.configured import rules_of
 from serving.schedule.floors import Floors
 from serving.schedule.retry import Retries
+from serving.schedule.shared.configured import negotiator
 from serving.service import Service
 from serving.spending import Spending
 from serving.status import Status
@@ -159,6 +160,17 @@ class Gateway:
             service.own_key,
         )
         self.lifecycle = Lifecycle(parts)
+        self.sharing = negotiator(
+            config.shared,
+            service.decodes,
+            self.admission,
+            self.retries,
+            clock,
+            self.lifecycle.move,
+            self.lifecycle.revoke,
+            lambda result: self.telemetry.count(names.LEDGER_RENEWALS, result=result),
+        )
+        self.status.sharing = self.sharing
         self.api = Api(self.lifecycle, self.keys, self.status)
         self.admin = Admin(
             service,
@@ -192,6 +204,8 @@ class Gateway:
     async def close(self) -> None:
         """Release everything. Idempotent."""
         await self.dispatcher.drain()
+        if self.sharing is not None:
+            await self.sharing.close()
         await self.client.close()
         await self.access.start()
         await self.access.close()
@@ -291,6 +305,7 @@ async def serve(service: Service, run_dir: Path) -> None:
     background: list[asyncio.Task[None]] = [
         asyncio.create_task(gateway.prober.run()),
         asyncio.create_task(gateway.watch_lag()),
+        *([asyncio.create_task(gateway.sharing.run())] if gateway.sharing is not None else []),
         asyncio.create_task(gateway.admin.desk.run()),
     ]
     gateway.pool.warm()

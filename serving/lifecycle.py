@@ -5,7 +5,7 @@ import contextlib
 import hmac
 import logging
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from serving import chat
@@ -95,6 +95,7 @@ class Lifecycle:
         self._parts = parts
         self._intake = Intake(parts.config.gateway, parts.vocabulary, parts.clock, parts.spending)
         self._entering: dict[str, asyncio.Future[Busy | None]] = {}
+        self._lapsing: dict[str, asyncio.Future[None]] = {}
         self._tasks: set[asyncio.Task[object]] = set()
         self.stopping = False
         self._cutting = False
@@ -107,12 +108,19 @@ class Lifecycle:
         """Another configuration from now on: what is read of it when it is used."""
         self._parts = replace(self._parts, config=config)
         moves = self._parts.admission.retune(rules_of(config), self._parts.clock.monotonic())
-        self._move(moves)
+        self.move(moves)
 
     async def idle(self, timeout_s: float) -> None:
         """Wait until no request is open, at most that long."""
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=timeout_s)
+
+    def revoke(self, keys: Iterable[str]) -> None:
+        """End requests inside whose leases have lapsed, with a typed error (lease_lapsed). Again changes nothing."""
+        for key in keys:
+            lapsed = self._lapsing.get(key)
+            if lapsed is not None and not lapsed.done():
+                lapsed.set_result(None)
 
     def cut(self) -> None:
         """End every open request with a typed error (shutting_down)."""
@@ -194,12 +202,12 @@ class Lifecycle:
                 except ToolkitError as error:
                     if error.code.code == "engine_busy" or isinstance(error, OutOfTime):
                         parts.admission.overloaded(key, parts.clock.monotonic())
-                    self._move(parts.admission.leave(key, parts.clock.monotonic()))
+                    self.move(parts.admission.leave(key, parts.clock.monotonic()))
                     if seated and not asked:  # its body has begun to come, and is not whole
                         raise
                     await self._elsewhere(exchange, recording, room, asked, error)
         finally:
-            self._move(parts.admission.leave(key, parts.clock.monotonic()))
+            self.move(parts.admission.leave(key, parts.clock.monotonic()))
 
     def _answered(self, recording: Recording) -> None:
         """The admission learns from first tokens when they come, or, of an answer in one piece, at its end."""
@@ -208,7 +216,7 @@ class Lifecycle:
             if any(one.cause == "busy" for one in progress.lost):
                 admission.overloaded(recording.request_id, now)
             return
-        self._move(admission.answered(recording.request_id, progress.first_token_at or now, now))
+        self.move(admission.answered(recording.request_id, progress.first_token_at or now, now))
 
     async def _serve(
         self, exchange: Exchange, recording: Recording, room: Held, asked: list[chat.ChatRequest]
@@ -226,7 +234,22 @@ class Lifecycle:
             asked.clear()  # the images as they came: from here on the engine's body alone is held
         await self._intake.room(room, kept_bytes, recording)
         room.keep(kept_bytes)
-        await guarded(self._answer(exchange, recording, body), hang_up(exchange))
+        await guarded(
+            self._answer(exchange, recording, body), hang_up(exchange), self._lapse(recording.request_id)
+        )
+
+    async def _lapse(self, key: str) -> None:
+        """Raises EngineUnavailable when the request is revoked."""
+        self._lapsing[key] = asyncio.get_running_loop().create_future()
+        try:
+            await self._lapsing[key]
+        finally:
+            del self._lapsing[key]
+        raise EngineUnavailable(
+            "This gateway's part of the KV pool lapsed while the request ran.",
+            code="lease_lapsed",
+            retry_after_s=1.0,
+        )
 
     def _may_go_elsewhere(self, recording: Recording) -> bool:
         """Whether the fallback endpoint may answer, as far as the operator and the client say."""
@@ -332,7 +355,7 @@ class Lifecycle:
         parts = self._parts
         slot = self._entering[recording.request_id] = asyncio.get_running_loop().create_future()
         try:
-            self._move(
+            self.move(
                 parts.admission.prepared(
                     recording.request_id,
                     recording.workload_class,
@@ -357,7 +380,8 @@ class Lifecycle:
             return by
         return min(by, recording.deadline - self._parts.fallback.takes_s())
 
-    def _move(self, moves: Moves) -> None:
+    def move(self, moves: Moves) -> None:
+        """Tell those whom an event of the admission set in motion."""
         for key, refusal in [*((key, None) for key in moves.entered), *moves.refused]:
             slot = self._entering.get(key)
             if slot is not None and not slot.done():

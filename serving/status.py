@@ -9,6 +9,7 @@ from serving.health import Prober
 from serving.pairs import PairBook
 from serving.schedule.admit import Admission
 from serving.schedule.retry import Retries
+from serving.schedule.shared.negotiator import Negotiator
 from serving.service import Service
 from serving.storage.storage import Storage
 from serving.telemetry import CONTENT_TYPE, Telemetry
@@ -52,10 +53,12 @@ class Status:
         self._storage = storage
         self._dropped_told = self._lost_told = 0
         self.stopping = False
+        self.sharing: Negotiator | None = None
 
     def ready(self) -> Page:
         """200 while a pair is in rotation, else 503 with what stands in the way."""
-        ready = self._book.ready and not self.stopping
+        sharing = self.sharing
+        ready = self._book.ready and not self.stopping and (sharing is None or sharing.ready)
         document = {
             "status": "ready" if ready else "stopping" if self.stopping else "not ready",
             "engines": {name: self._book.is_up(name) for name in self._book.engines},
@@ -71,6 +74,8 @@ class Status:
             },
             "faults": self._prober.faults,
         }
+        if sharing is not None:
+            document["shared"] = sharing.state.document()
         return 200 if ready else 503, "application/json", orjson.dumps(document)
 
     def models(self) -> Page:
@@ -88,6 +93,7 @@ class Status:
         known = {
             "object store": None if self._storage is None else self._storage.standing,
             "shared cache": self._access.shared_standing,
+            "shared ledger": None if self.sharing is None else self.sharing.state.server,
         }
         return {name: standing for name, standing in known.items() if standing is not None}
 
@@ -106,6 +112,8 @@ class Status:
                     names.QUEUED, queued[workload, slo], workload_class=workload.value, slo_class=slo.value
                 )
         telemetry.gauge(names.RETRY_BUDGET, self._retries.left(self._clock.monotonic()))
+        if self.sharing is not None:
+            self.sharing.state.show(telemetry.gauge)
         for lane, line in self._pool.lines.items():
             telemetry.gauge(names.DECODE_BUSY, line.working, lane=lane)
             telemetry.gauge(names.DECODE_QUEUED, line.waiting, lane=lane)

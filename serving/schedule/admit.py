@@ -23,13 +23,14 @@ not), when it is prepared, and when its turn comes. An event that does not fit t
 """
 
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from typing import NamedTuple
 
 from serving.schedule.entry import next_in
 from serving.schedule.estimate import Estimates, retry_after_s
-from serving.schedule.lease import Leases, Need
+from serving.schedule.lease import Lease, Leases, Need
 from serving.schedule.limit import InFlightLimit
 from serving.schedule.order import Order
 from serving.schedule.pool import Report
@@ -202,6 +203,24 @@ class Admission:
             self.leases.report(decode, report)
         return self._refill(now)
 
+    def bound(self, pages: Mapping[str, int], until: float, now: float) -> Moves:
+        """Only so many pages of each decode are for this gateway's requests, until then (schedule/shared/)."""
+        self.leases.bound(pages, until)
+        return self._fill(now)
+
+    def holding(self) -> Iterator[tuple[SloClass, Lease]]:
+        """Every request inside, with what it holds."""
+        return ((one.slo_class, self.leases.lease_of(key)) for key, one in self._running.items())
+
+    def lining_up(self) -> Iterator[tuple[Waiting, Need]]:
+        """Every request that waits for a slot and a lease."""
+        return ((one, self._needs[one.key]) for one in self._order)
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """By SLO class."""
+        return {slo.value: treatment.weight for slo, treatment in self._rules.treatments.items()}
+
     def move(self, key: str, choice: int, decode: str, now: float) -> Moves | None:
         """One choice of a running request goes on at another decode, with its lease. None, and nothing changes, where there is
         no room for it."""
@@ -270,6 +289,7 @@ class Admission:
 
     def _fill(self, now: float) -> Moves:
         moves = Moves([], [])
+        self.leases.lapse(now)
         while self._order and len(self._running) < self._limit.value:
             found = next_in(self._order, self.leases, self._needs, now, self._limit.value)
             if found is None:

@@ -96,7 +96,8 @@ class Leases:
             self._look()
 
     def bound(self, pages: Mapping[str, int], until: float) -> None:
-        """Of each decode's pool only so many pages are ours from now on, and none from then on; none of those not named."""
+        """Of each decode's pool only so many pages are ours to lease from now on, and none from then on; none of those not
+        named. What is leased beyond stays so."""
         self._bounds, self._bounds_until = pages, until
         self._bind()
 
@@ -105,11 +106,9 @@ class Leases:
         if now >= self._bounds_until:
             self.bound({}, inf)
 
-    def over(self) -> list[str]:
-        """Whose leases have to end for each pool to be within its bound, the newest first."""
-        over = {
-            name: pool.leased - pool.bound for name, pool in self._pools.items() if pool.bound is not None
-        }
+    def over(self, most: Mapping[str, int]) -> list[str]:
+        """Whose leases have to end for no more pages of each pool to be leased than that, the newest first."""
+        over = {name: pool.leased - most.get(name, 0) for name, pool in self._pools.items()}
         keys = []
         for key in reversed(self._held):
             places = self._held[key].places

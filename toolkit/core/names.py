@@ -204,6 +204,36 @@ IN_FLIGHT_LIMIT = Metric(
     "requests",
     "How many requests the engines get at once now: adapted to their first tokens, up to schedule.max_in_flight.",
 )
+KV_GRANT = Metric(
+    "toolkit_kv_grant_tokens",
+    "gauge",
+    "tokens",
+    "Of that, what this gateway may lease now, where gateways share pools (section `shared`).",
+    ("decode",),
+)
+LEDGER_UP = Metric(
+    "toolkit_ledger_up",
+    "gauge",
+    "bool",
+    "0 while the server does not answer where gateways agree on their parts of the pools.",
+)
+LEDGER_STANDING = Metric(
+    "toolkit_ledger_standing",
+    "gauge",
+    "bool",
+    "By what right this gateway leases: granted; alone: the server is away, it works on its share; none: nothing new enters.",
+    ("standing",),
+)
+LEDGER_GATEWAYS = Metric(
+    "toolkit_ledger_gateways", "gauge", "gateways", "Gateways that share, this one included, as last known."
+)
+LEDGER_RENEWALS = Metric(
+    "toolkit_ledger_renewals_total",
+    "counter",
+    "renewals",
+    "Renewals of this gateway's parts: answered, late (the ask came too late and changed nothing), failed.",
+    ("result",),
+)
 REFUSED_EARLY = Metric(
     "toolkit_refused_early_total",
     "counter",

@@ -3,7 +3,8 @@
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from math import inf
+from typing import Any, NamedTuple
 
 from serving.schedule.admit import Admission, Moves
 from serving.schedule.retry import Fleet, Retries
@@ -12,23 +13,38 @@ from serving.schedule.shared.fair import Demand, targets
 from serving.schedule.shared.footing import CALL, RENEW, Footing, Standing
 from serving.schedule.shared.ledger import Ledger, LedgerFault
 from serving.schedule.shared.words import Other, Part, Said
+from toolkit.core import names
 from toolkit.core.clock import Clock
 
 log = logging.getLogger("toolkit.gateway")
+
+WORKS, FAILS = "works", "fails: "
 
 LEAVE_S = 0.5
 """How long close() waits for the server."""
 
 
 class State(NamedTuple):
-    """For people: by what right this gateway works, with how many others, whether the server answers, and how the renewals
-    went."""
+    """For people: by what right this gateway leases, how many gateways share as far as it knows, tokens by decode that it may
+    lease now, and how the server does: works, unknown (not asked yet), or fails and why."""
 
     standing: Standing
     gateways: int
-    up: bool
-    answered: int
-    failed: int
+    tokens: Mapping[str, int]
+    server: str
+
+    def document(self) -> dict[str, Any]:
+        """Its part of /readyz."""
+        return {"standing": self.standing.value, "gateways": self.gateways, "tokens": dict(self.tokens)}
+
+    def show(self, gauge: Callable[..., None]) -> None:
+        """Its metrics."""
+        gauge(names.LEDGER_UP, self.server == WORKS)
+        gauge(names.LEDGER_GATEWAYS, self.gateways)
+        for standing in Standing:
+            gauge(names.LEDGER_STANDING, standing is self.standing, standing=standing.value)
+        for decode, tokens in self.tokens.items():
+            gauge(names.KV_GRANT, tokens, decode=decode)
 
 
 class Negotiator:
@@ -45,10 +61,11 @@ class Negotiator:
         clock: Clock,
         on_moves: Callable[[Moves], None],
         revoke: Callable[[list[str]], None],
+        on_renewal: Callable[[str], None],
         where: str,
     ) -> None:
         """urls: by decode, what all gateways call it. revoke is told the requests that must end at once, again and again
-        until they have."""
+        until they have; on_renewal how each renewal went: answered, late or failed."""
         self._gateway = gateway
         self._ledger = ledger
         self._footing = footing
@@ -58,17 +75,21 @@ class Negotiator:
         self._clock = clock
         self._on_moves = on_moves
         self._revoke = revoke
+        self._on_renewal = on_renewal
         self._where = where
         self._others: Mapping[str, Other] = {}
         self._want: dict[str, Part] = {}
-        self._up = True
-        self._answered = self._failed = 0
+        self._server = "unknown"
         self._timer: asyncio.TimerHandle | None = None
+        admission.leases.bound({}, inf)
 
     @property
     def state(self) -> State:
-        standing, _ = self._footing.standing(self._clock.monotonic())
-        return State(standing, 1 + len(self._others), self._up, self._answered, self._failed)
+        now = self._clock.monotonic()
+        usable, _ = self._footing.usable(now)
+        pools = self._admission.leases.pools
+        tokens = {name: usable.get(url, 0) * pools[name].page_size for name, url in self._known().items()}
+        return State(self._footing.standing(now)[0], 1 + len(self._others), tokens, self._server)
 
     @property
     def ready(self) -> bool:
@@ -96,8 +117,8 @@ class Negotiator:
         await self._ledger.close()
 
     async def _renew(self, now: float) -> bool:
-        """Whether it was answered."""
-        footing = self._footing
+        """Whether it was answered in time."""
+        footing, in_time = self._footing, False
         pools = {url: self._admission.leases.pools[name] for name, url in self._known().items()}
         said = self._said(now)
         held = {url: pool.leased for url, pool in pools.items()}
@@ -107,33 +128,39 @@ class Negotiator:
             async with asyncio.timeout(CALL * footing.life_s):
                 answer = await self._ledger.renew(ask)
         except (TimeoutError, LedgerFault) as fault:
-            self._failed += 1
+            self._on_renewal("failed")
             footing.failed()
             self._tell(str(fault) or "no answer in time")
         else:
-            self._answered += 1
+            self._on_renewal("late" if answer.late else "answered")
             footing.answered(answer, self._clock.monotonic())
-            if not answer.late:
+            if in_time := not answer.late:
                 self._others = answer.others
                 self._want = self._right(ask.said)
                 self._tell("")
         self._share_retries()
         self.hold()
-        return self._up
+        return in_time
 
     def hold(self) -> None:
-        """Bring the admission within what may be used now, and again when that changes."""
+        """Bring the admission within what may be used now, and again when that changes. What others should have of it is not
+        leased again."""
         now = self._clock.monotonic()
         usable, until = self._footing.usable(now)
-        self._on_moves(
-            self._admission.bound({name: usable.get(url, 0) for name, url in self._urls.items()}, until, now)
-        )
-        if over := self._admission.leases.over():
+        granted = self._footing.standing(now)[0] is Standing.GRANTED
+        most = {name: usable.get(url, 0) for name, url in self._urls.items()}
+        due = self._want if granted else {}
+        ours = {
+            name: min(most[name], due[url].granted) if url in due else most[name]
+            for name, url in self._urls.items()
+        }
+        self._on_moves(self._admission.bound(ours, until, now))
+        if over := self._admission.leases.over(most):
             self._revoke(over)
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if until < float("inf"):
+        if until < inf:
             self._timer = asyncio.get_running_loop().call_later(max(0.0, until - now), self.hold)
 
     def _known(self) -> dict[str, str]:
@@ -161,17 +188,21 @@ class Negotiator:
         """Whether somebody here waits for KV, or somebody elsewhere for what this gateway has."""
         usable, _ = self._footing.usable(self._clock.monotonic())
         owes = any(usable.get(url, 0) > part.granted for url, part in self._want.items())
-        return owes or self._admission.lacking > 0 or not any(usable.values())
+        nothing = bool(self._admission.leases.pools) and not any(usable.values())
+        return owes or nothing or self._admission.lacking > 0
 
     def _share_retries(self) -> None:
         members = sorted([self._gateway, *self._others])
         requests = sum(one.said.requests for one in self._others.values())
         retries = sum(one.said.retries for one in self._others.values())
-        self._retries.share(Fleet(members.index(self._gateway), len(members), requests, retries, self._up))
+        self._retries.share(
+            Fleet(members.index(self._gateway), len(members), requests, retries, self._server == WORKS)
+        )
 
     def _tell(self, fault: str) -> None:
-        if fault and self._up:
+        failed = self._server.startswith(FAILS)
+        if fault and not failed:
             log.warning("shared ledger %s: %s; no request waits for it", self._where, fault)
-        elif not fault and not self._up:
+        elif not fault and failed:
             log.info("shared ledger %s answers again", self._where)
-        self._up = not fault
+        self._server = f"{FAILS}{fault}" if fault else WORKS
