@@ -20,7 +20,8 @@ class Engine:
     """One engine that would be started.
 
     flags: its arguments by their full names, each with its values; what was said last. environment: all its process will
-    see. imposed: the part of it that `toolkit serve` sets, over what is there.
+    see. imposed: the part of it that `toolkit serve` sets, over what is there. attached: it runs already, and its environment
+    is not known.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Engine:
     flags: Mapping[str, tuple[str, ...]]
     environment: Mapping[str, str]
     imposed: Mapping[str, str]
+    attached: bool = False
 
     def has(self, flag: str) -> bool:
         """Whether the flag was given, with or without a value."""
@@ -55,7 +57,7 @@ class Engine:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Everything, once. attached: engines run already, and nothing is known of how they were started."""
+    """Everything, once. attached: engines run already; `engines` are those that told how they were started."""
 
     config: ServeConfig
     engines: tuple[Engine, ...] = ()
@@ -70,6 +72,11 @@ class Facts:
     def real(self) -> tuple[Engine, ...]:
         """The engines that are SGLang."""
         return tuple(engine for engine in self.engines if engine.kind != "simulated")
+
+    @property
+    def ours(self) -> tuple[Engine, ...]:
+        """Those that `toolkit serve` starts, with an environment that is known."""
+        return tuple(engine for engine in self.real if not engine.attached)
 
     def of(self, role: Role) -> tuple[Engine, ...]:
         """The SGLang engines of one role."""

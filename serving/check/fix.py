@@ -1,10 +1,11 @@
 """What to write against a trouble: settings, variables, and extra arguments of engines that are dropped or put (pure)."""
 
 import json
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from serving.check.arguments import Arguments
+from serving.check.facts import Facts
 from serving.check.words import full_name, kept
 from serving.config import EngineConfig
 
@@ -57,17 +58,22 @@ def has_extra(engine: EngineConfig) -> bool:
     return any(lists(engine).values())
 
 
-def written(fixes: Iterable[Fix], engine: EngineConfig, arguments: Arguments | None) -> tuple[str, ...]:
-    """All of them as lines: `key = value` for serve.toml or --set, and what the shell gets.
+def written(fixes: Iterable[Fix], facts: Facts) -> tuple[str, ...]:
+    """All of them as lines: `key = value` for serve.toml or --set, and what the shell gets; for engines that run already
+    what to restart them with.
 
     Of two numbers for one key the smaller one is taken.
     """
-    before = lists(engine)
+    arguments, before = facts.arguments, lists(facts.config.engine)
     after = dict(before)
     settings: dict[str, float | str] = {}
     shell: dict[str, None] = {}
     for fix in fixes:
         match fix:
+            case Drop(flags) if facts.attached:
+                shell[f"restart without {' '.join(flags)}"] = None
+            case Put(flag, values) if facts.attached:
+                shell[f"restart with {shlex.join((flag, *values))}"] = None
             case Drop(flags):
                 after = {key: kept(words, flags, arguments) for key, words in after.items()}
             case Put(flag, values, role):

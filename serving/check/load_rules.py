@@ -27,14 +27,10 @@ def _bounds(facts: Facts) -> Iterator[Trouble]:
         yield Trouble("schedule.min_in_flight", told, Set("schedule.min_in_flight", min(2, schedule.max_in_flight)))  # fmt: skip
 
 
-def _pool(facts: Facts) -> Iterator[Trouble]:
-    pools = [pool for engine in facts.engines if (pool := engine.number(POOL))]
-    tokens, images = facts.largest_tokens, facts.config.access.max_images
-    answer = facts.config.default_max_tokens.multi_image_long
-    if pools and tokens and images * tokens + answer > min(pools):
-        told = f"{images} images of up to {tokens} tokens and an answer of {answer}, and a KV pool of {min(pools):g}"
-        fits = max(1, int((min(pools) - answer) // tokens))
-        yield Trouble("access.max_images", told, Set("access.max_images", fits))
+def _pool_tokens(facts: Facts) -> int:
+    """The smallest KV pool of a decode; 0 where none is known beforehand: on a GPU SGLang measures it."""
+    pools = [engine.number(POOL) or 0 for engine in facts.engines if engine.role == "decode"]
+    return int(min(pools, default=0))
 
 
 def _share(facts: Facts) -> Iterator[Trouble]:

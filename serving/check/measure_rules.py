@@ -22,6 +22,7 @@ DRILLS = (
     "SGLANG_TEST_RETRACT",
 )
 INTERVAL = "--stream-interval"
+METRICS = "--enable-metrics"
 
 
 def _thresholds(facts: Facts) -> tuple[float, ...]:
@@ -65,13 +66,13 @@ def _own_edges(facts: Facts) -> Iterator[Trouble]:
 
 
 def _health(facts: Facts) -> Iterator[Trouble]:
-    for engine in facts.real:
+    for engine in facts.ours:
         if engine.switched_on(HEALTH, default=True):
             yield Trouble(engine.name, "GET /health generates a token", Shell(f"export {HEALTH}=false"))
 
 
 def _drills(facts: Facts) -> Iterator[Trouble]:
-    for engine in facts.real:
+    for engine in facts.ours:
         for name in DRILLS:
             if engine.environment.get(name, "") not in ("", "0", "0.0", "false"):
                 yield Trouble(engine.name, f"{name}={engine.environment[name]}", Shell(f"unset {name}"))
@@ -84,7 +85,23 @@ def _interval(facts: Facts) -> Iterator[Trouble]:
             yield Trouble(engine.name, told, Drop((INTERVAL,)))
 
 
+def _metrics(facts: Facts) -> Iterator[Trouble]:
+    for engine in facts.real:
+        if not engine.has(METRICS):
+            yield Trouble(engine.name, f"no {METRICS}", Put(METRICS))
+
+
 RULES = (
+    Rule(
+        "engine-metrics-off",
+        Severity.WARNING,
+        "an engine without /metrics",
+        "Queues, KV use, transfers and failed sessions are told there and nowhere else.",
+        (Source("srt/arg_groups/fields/observability.py:70", "Enable log prometheus metrics"),),
+        _metrics,
+        flags=(METRICS,),
+        needs=Needs.ENGINES,
+    ),
     Rule(
         "ttft-edges",
         Severity.WARNING,

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from serving.access.budget import budget_of
-from serving.check.facts import Facts
+from serving.check.facts import Engine, Facts
 from serving.check.fix import Drop, Put, Set, Shell
 from serving.check.rule import Needs, Rule, Severity, Source, Trouble
 from serving.config import MB
@@ -70,7 +70,7 @@ def _tower(facts: Facts) -> Iterator[Trouble]:
     tower = QUANTIZED_TOWERS.get(str(facts.model.get("model_type", "")))
     if tower is None or "quantization_config" in facts.model:
         return
-    for engine in facts.real:
+    for engine in facts.ours:
         ignored = [layer.strip() for layer in engine.environment.get(IGNORED, "").split(",")]
         if engine.value(QUANTIZATION) in ONLINE_FP8 and tower not in ignored:
             told = f"{QUANTIZATION} {engine.value(QUANTIZATION)} also quantizes the vision tower"
@@ -113,7 +113,7 @@ def _blind(facts: Facts) -> Iterator[Trouble]:
 def _image_limit(facts: Facts) -> Iterator[Trouble]:
     most = facts.config.access.max_images
     for engine in facts.real:
-        limit = _json(engine.value(LIMIT)).get("image")
+        limit = _json(engine, LIMIT).get("image")
         if isinstance(limit, int) and limit < most:
             told = f"{LIMIT}: {limit} images, and the gateway takes {most}"
             yield Trouble(engine.name, told, Set("access.max_images", limit))
@@ -121,8 +121,8 @@ def _image_limit(facts: Facts) -> Iterator[Trouble]:
 
 def _process(facts: Facts) -> Iterator[Trouble]:
     for engine in facts.real:
-        if _json(engine.value(PROCESS)).get("image"):
-            told = f"{PROCESS} {engine.value(PROCESS)} changes the image sizes that the model's files state"
+        if _json(engine, PROCESS).get("image"):
+            told = f"{PROCESS} changes the image sizes that the model's files state"
             yield Trouble(engine.name, told, Drop((PROCESS,)))
 
 
@@ -154,9 +154,9 @@ def _context_of(model: Any) -> int:
     return found if isinstance(found, int) else 0
 
 
-def _json(text: str) -> dict[str, Any]:
+def _json(engine: Engine, flag: str) -> dict[str, Any]:
     try:
-        value = json.loads(text)
+        value = json.loads(" ".join(engine.flags.get(flag, ())))
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}

@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from serving.check.rule import Needs, Rule, Severity
+from serving.check.rule import Rule, Severity
 from serving.check.table import ELSEWHERE, GROUPS
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "checks.md"
@@ -33,8 +33,9 @@ def checks_page() -> str:
             "|---|---|",
             *(f"| {what} | {where} |" for what, where in ELSEWHERE),
             "",
-            f"Rules that need {Needs.ENGINES} say nothing of attached ones, whose command lines are not known; those that need",
-            f"{Needs.ARGUMENTS} or {Needs.MODEL} say that they could not look where it is not here.",
+            "Engines that run already are asked `GET /server_info` for the command line that they were started with; rules that read",
+            "the environment say nothing of those. A rule that needs what is not here (SGLang's argument table, the model's files)",
+            "says that it could not look.",
             "",
         ]
     )

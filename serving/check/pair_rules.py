@@ -77,7 +77,7 @@ def _backup(facts: Facts) -> Iterator[Trouble]:
 
 
 def _forced_tcp(facts: Facts) -> Iterator[Trouble]:
-    for engine in facts.real:
+    for engine in facts.ours:
         if facts.config.engine.transfer == "rdma" and FORCE_TCP in engine.environment:
             yield Trouble(engine.name, f'engine.transfer = "rdma", and {FORCE_TCP} is set', Shell(f"unset {FORCE_TCP}"))  # fmt: skip
 

@@ -20,7 +20,7 @@ class Needs(StrEnum):
     """What a rule must see to say anything."""
 
     NOTHING = "the configuration"
-    ENGINES = "engines that this command starts"
+    ENGINES = "the engines' command lines"
     ARGUMENTS = "the argument table of the installed SGLang"
     MODEL = "the model's config.json"
 

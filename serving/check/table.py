@@ -55,7 +55,7 @@ def check(facts: Facts) -> Report:
         for reason in reasons
     )
     graver = (trouble.fix for rule, trouble in told if rule.severity is not Severity.NOTE)
-    together = written(graver, facts.config.engine, facts.arguments)
+    together = written(graver, facts)
     return Report(tuple(_merged(told, facts)), together, unchecked)
 
 
@@ -65,21 +65,22 @@ def _merged(told: Iterable[tuple[Rule, Trouble]], facts: Facts) -> Iterator[Find
     for rule, trouble in told:
         places.setdefault((rule, trouble.what, trouble.fix), []).append(trouble.where)
     for (rule, what, fix), where in places.items():
-        lines = written((fix,), facts.config.engine, facts.arguments)
+        lines = written((fix,), facts)
         sources = tuple(map(str, rule.sources))
         yield Finding(rule.id, rule.severity, tuple(dict.fromkeys(where)), what, rule.why, sources, lines)
 
 
 def _lacks(rule: Rule, facts: Facts) -> str:
     """Why the rule cannot look; empty where it can."""
-    if rule.needs is Needs.NOTHING:
-        return ""
-    if facts.attached:
-        return "the engines run already, and how they were started is not known here"
-    if rule.needs is Needs.ARGUMENTS and not facts.real:
-        return "simulated engines are not SGLang"
-    if rule.needs is Needs.ARGUMENTS and facts.arguments is None and has_extra(facts.config.engine):
-        return "SGLang is not installed here, so its own table of arguments cannot be read (make install)"
+    if facts.attached and rule.variables:
+        return "engines that run already do not tell their environment"
+    if facts.attached and rule.needs is Needs.ENGINES and not facts.engines:
+        return "the engines run already, and do not tell how they were started"
+    if rule.needs is Needs.ARGUMENTS and has_extra(facts.config.engine):
+        if facts.engines and not facts.real:
+            return "simulated engines are not SGLang"
+        if facts.real and facts.arguments is None:
+            return "SGLang is not installed here, so its own table of arguments cannot be read (make install)"
     if rule.needs is Needs.MODEL and facts.grid is None:
         return "the model's files are not here"
     return ""

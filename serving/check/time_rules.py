@@ -27,7 +27,7 @@ def _patience(engine: Engine) -> dict[str, float]:
 def _long(facts: Facts) -> Iterator[Trouble]:
     promise_s = facts.config.budget_s(facts.config.default_slo_class)
     most_s = max(LONG * promise_s, WAITING_TIMEOUT_S)  # what `toolkit serve` sets itself is never too long
-    for engine in facts.real:
+    for engine in facts.ours:
         for name, patience_s in _patience(engine).items():
             if patience_s > most_s:
                 told = f"{name} is {patience_s:g} s, and a first token is promised within {promise_s:g} s"
@@ -36,7 +36,7 @@ def _long(facts: Facts) -> Iterator[Trouble]:
 
 def _patience_s(facts: Facts) -> float:
     """The shortest of all engines; infinite where there are none."""
-    return min((one for engine in facts.real for one in _patience(engine).values()), default=inf)
+    return min((one for engine in facts.ours for one in _patience(engine).values()), default=inf)
 
 
 def _promised(facts: Facts) -> tuple[SloClass, ...]:
@@ -63,7 +63,7 @@ def _engines_first_batch(facts: Facts) -> Iterator[Trouble]:
 
 
 def _transfer(facts: Facts) -> Iterator[Trouble]:
-    for engine in facts.real:
+    for engine in facts.ours:
         transfer_s, waiting_s = (
             engine.seconds(TRANSFER, TRANSFER_S),
             engine.seconds(WAITING, SGLANG_PATIENCE_S),
@@ -88,7 +88,7 @@ def _own_timeouts(facts: Facts) -> Iterator[Trouble]:
     default = facts.config.default_slo_class
     bounds = {QUEUED: facts.config.budget_s(default), RUNNING: facts.config.answer_timeout_s}
     keys = {QUEUED: f"{default.value}.ttft_budget_s", RUNNING: "answer_timeout_s"}
-    for engine in facts.real:
+    for engine in facts.ours:
         for name, bound_s in bounds.items():
             if 0 < (mine_s := engine.seconds(name, -1.0)) < bound_s:
                 told = f"{name} is {mine_s:g} s, below {keys[name]} = {bound_s:g}"
@@ -96,7 +96,7 @@ def _own_timeouts(facts: Facts) -> Iterator[Trouble]:
 
 
 def _imposed(facts: Facts) -> Iterator[Trouble]:
-    for engine in facts.engines:
+    for engine in facts.ours:
         for name, value in engine.imposed.items():
             theirs = facts.environment.get(name)
             if name.startswith(IMPOSED) and theirs not in (None, value):
@@ -115,11 +115,14 @@ def _drain(facts: Facts) -> Iterator[Trouble]:
 
 
 def _probes(facts: Facts) -> Iterator[Trouble]:
-    interval_s = facts.config.gateway.health_interval_s
     budget_s = min(facts.config.budget_s(slo) for slo in SloClass if slo is not SloClass.REALTIME)
-    if interval_s > budget_s:
-        told = f"engines are looked at every {interval_s:g} s, and a request has {budget_s:g} s"
-        yield Trouble("gateway.health_interval_s", told, Set("gateway.health_interval_s", budget_s / 2))
+    looks = {
+        "gateway.health_interval_s": facts.config.gateway.health_interval_s,
+    }
+    for key, interval_s in looks.items():
+        if interval_s > budget_s:
+            told = f"engines are looked at every {interval_s:g} s, and a request has {budget_s:g} s"
+            yield Trouble(key, told, Set(key, budget_s / 2))
 
 
 def _never(facts: Facts) -> Iterator[Trouble]:
@@ -239,7 +242,7 @@ RULES = (
         "probes-too-rare",
         Severity.WARNING,
         "engines looked at less often than once per budget",
-        "An engine that stopped, or is back, is noticed only after whole budgets were spent on it.",
+        "An engine that stopped, is back, or has room again is noticed only after whole budgets were spent.",
         (Source("serving/health.py"),),
         _probes,
     ),

@@ -1,11 +1,13 @@
 """What the check of a configuration found, as text and as JSON."""
 
+import asyncio
 import json
 import os
 from collections.abc import Iterator
 
 import typer
 
+from serving.check.ask import asked
 from serving.check.gather import facts_of
 from serving.check.rule import Finding, Report, Severity
 from serving.check.table import RULES, check
@@ -16,7 +18,7 @@ from toolkit.core.errors import UsageFault
 
 def show(plan: Plan, *, as_json: bool) -> None:
     """Print everything. Exit code 1 when there is an error."""
-    report = check(facts_of(plan, os.environ))
+    report = _report(plan)
     typer.echo(json.dumps(document(report), indent=2) if as_json else "\n".join(lines(report)))
     if report.of(Severity.ERROR):
         raise typer.Exit(FAILED)
@@ -24,7 +26,7 @@ def show(plan: Plan, *, as_json: bool) -> None:
 
 def refuse(plan: Plan) -> None:
     """Before a start: raises UsageFault for errors; warnings are one line on stderr."""
-    report = check(facts_of(plan, os.environ))
+    report = _report(plan)
     if errors := report.of(Severity.ERROR):
         told = "\n".join(line for error in errors for line in _one(error))
         raise UsageFault(
@@ -33,6 +35,11 @@ def refuse(plan: Plan) -> None:
     if warnings := report.of(Severity.WARNING):
         names = ", ".join(dict.fromkeys(one.id for one in warnings))
         typer.echo(f"{counted(report)}: {names} (what to do: the same command with --check)", err=True)
+
+
+def _report(plan: Plan) -> Report:
+    told = asyncio.run(asked(plan.engines)) if plan.config.engine.attached else {}
+    return check(facts_of(plan, os.environ, told))
 
 
 def document(report: Report) -> dict[str, object]:

@@ -42,8 +42,8 @@ def test_a_rule_fires_and_its_fix_silences_it(case: Case, tmp_path: Path) -> Non
 
 
 def test_every_rule_has_a_case() -> None:
-    """And no case is about a rule that is none."""
-    assert {case.rule for case in CASES} == {rule.id for rule in RULES}
+    """And no case is about a rule that is none. Engines that we start have metrics: test_attached.py."""
+    assert {case.rule for case in CASES} == {rule.id for rule in RULES} - {"engine-metrics-off"}
 
 
 @pytest.mark.parametrize("gpu", [False, True])

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from serving.check import arguments
 from serving.config import ServeConfig
 from serving.engines.commands import CPU_HOST, Host, launches
 from serving.topology import ENGINE_PYTHON, ROOT
@@ -27,6 +28,9 @@ from sglang.srt.server_args import ServerArgs
 
 parser = argparse.ArgumentParser()
 ServerArgs.add_cli_args(parser)
+options = {flag: [action.option_strings[0], sorted(map(str, action.choices or ()))]
+           for flag, action in parser._option_string_actions.items() if flag.startswith("--")}
+print("options", json.dumps(options))
 for argv in json.load(sys.stdin):
     unknown = [word for word in argv if word.startswith("--") and word not in parser._option_string_actions]
     assert not unknown, f"not flags of this SGLang: {unknown}"
@@ -80,8 +84,9 @@ def test_sglang_is_as_its_wheel_was() -> None:
     assert checked > 1000
 
 
-def test_sglangs_own_parser_accepts_every_command() -> None:
-    """CPU and GPU commands alike, with no flag abbreviated or unknown."""
+@cache
+def own_parser() -> tuple[dict[str, list[object]], list[dict[str, object]], list[str]]:
+    """SGLang's options (flag: full name, choices), what it makes of our commands, and the roles that these are for."""
     argvs, expected = [], []
     for gpu, engine in SETTINGS:
         config = validate(ServeConfig, {"engine": engine}, "test")
@@ -92,11 +97,33 @@ def test_sglangs_own_parser_accepts_every_command() -> None:
     done = subprocess.run(
         [PYTHON, "-c", PARSE], input=json.dumps(argvs), env=env, capture_output=True, text=True
     )
-
     assert done.returncode == 0, done.stderr[-2000:]
-    parsed = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    told = done.stdout.splitlines()
+    (options,) = [json.loads(line.removeprefix("options ")) for line in told if line.startswith("options ")]
+    return options, [json.loads(line) for line in told if line.startswith("{")], expected
+
+
+def test_sglangs_own_parser_accepts_every_command() -> None:
+    """CPU and GPU commands alike, with no flag abbreviated or unknown."""
+    _, parsed, expected = own_parser()
+
     assert [one["mode"] for one in parsed] == expected
-    assert all({0.8, 3.0} <= set(one["ttft"]) for one in parsed)
+    assert all({0.8, 3.0} <= set(one["ttft"]) for one in parsed)  # type: ignore[call-overload]
+
+
+def test_the_check_reads_the_same_arguments_as_sglangs_own_parser() -> None:
+    """Out of the source, without importing it: every name with its full name, and the choices of those that have some."""
+    options, _, _ = own_parser()
+    read = arguments.read(site_packages() / "sglang")
+    assert read is not None
+    names = {flag: full for flag, (full, _) in options.items() if flag != "--help"}
+    limited = {full: choices for flag, (full, choices) in options.items() if flag == full and choices}
+
+    assert dict(read.names) == names
+    assert {flag: sorted(one) for flag, one in read.choices.items()} == {
+        flag: choices for flag, choices in limited.items() if flag in read.choices
+    }
+    assert len(read.choices) > 0.85 * len(limited)  # the rest is worked out when SGLang is imported
 
 
 def test_each_shim_names_the_line_that_needs_it() -> None:
