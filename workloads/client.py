@@ -86,6 +86,7 @@ class _Call:
     __slots__ = (
         "_answer",
         "_clock",
+        "_degraded",
         "_error_body",
         "_first_byte_at",
         "_flight",
@@ -119,6 +120,7 @@ class _Call:
         self._status: int | None = None
         self._request_id: str | None = None
         self._retry_after_s: float | None = None
+        self._degraded: str | None = None
         self._sent_at = 0.0
         self._first_byte_at: float | None = None
         self._error_body = b""
@@ -171,6 +173,7 @@ class _Call:
         self._status = status
         self._first_byte_at = at
         self._request_id = next((value for name, value in headers if name == "x-request-id"), None)
+        self._degraded = next((value for name, value in headers if name == "x-toolkit-degraded"), None)
         if status != 200:
             told = next((value for name, value in headers if name == "retry-after"), "")
             self._retry_after_s = retry_after_s(told, self._clock.wall()) if told else None
@@ -224,6 +227,7 @@ class _Call:
             request_id=self._request_id,
             attempt=self._prepared.attempt,
             retry_after_s=self._retry_after_s,
+            degraded=self._degraded,
         )
 
 

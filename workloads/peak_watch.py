@@ -199,6 +199,8 @@ class Watch:
 def _why(sample: LoadSample, slo: Slo) -> str:
     if sample.outcome is not LoadOutcome.COMPLETED:
         return sample.code or sample.outcome.value
+    if not sample.whole:
+        return "degraded"
     late = slo.ttft_s is not None and (
         sample.ttft_scheduled_s is None or sample.ttft_scheduled_s > slo.ttft_s
     )

@@ -37,6 +37,7 @@ FIELDS: Mapping[str, str] = MappingProxyType(
         "itl_s": "Gaps between token-bearing events, in order; empty for fewer than two.",
         "tokens": "Answer tokens by the server's usage, else token-bearing events.",
         "prompt_tokens": "Prompt tokens by the server's usage; null where it gave none.",
+        "degraded": "What was given up for it, in the words of the answer's x-toolkit-degraded; null where nothing was. Reports count it apart.",
     }
 )
 """The keys of a line of samples.jsonl, stable: none is renamed or removed, new ones may be added."""
@@ -77,6 +78,7 @@ class LoadSample:
     request_id: str | None = None
     attempt: int = 0
     retry_after_s: float | None = None
+    degraded: str | None = None
 
     @property
     def first(self) -> bool:
@@ -91,6 +93,11 @@ class LoadSample:
     @property
     def completed(self) -> bool:
         return self.outcome is LoadOutcome.COMPLETED
+
+    @property
+    def whole(self) -> bool:
+        """Whether it was answered as it was asked."""
+        return self.completed and self.degraded is None
 
     @property
     def slip_s(self) -> float | None:
@@ -139,6 +146,7 @@ class LoadSample:
             "itl_s": [round(gap, 6) for gap in self.itl_s],
             "tokens": self.tokens,
             "prompt_tokens": self.prompt_tokens,
+            "degraded": self.degraded,
         }
 
     @classmethod
@@ -169,6 +177,7 @@ class LoadSample:
             token_times_s=tuple(times),
             attempt=data.get("attempt", 0),
             retry_after_s=data.get("retry_after_s"),
+            degraded=data.get("degraded"),
             **{key: data[key] for key in (*same, "status", "code", "message", "request_id")},
         )
 

@@ -43,12 +43,12 @@ def surge_profile(profile: Profile, peak: float, time_scale: float) -> Profile:
 
 
 def shots(samples: Sequence[LoadSample], slos: Mapping[SloClass, Slo]) -> list[Shot]:
-    """The samples as a verdict sees them: good is completed within the limits, from the intended arrival."""
+    """The samples as a verdict sees them: good is completed as it was asked, within the limits, from the intended arrival."""
     return [
         Shot(
             at_s=sample.intended_s,
             workload_class=sample.workload_class,
-            good=sample.completed and slos[sample.slo_class].met(sample.ttft_scheduled_s, sample.itl_s),
+            good=sample.whole and slos[sample.slo_class].met(sample.ttft_scheduled_s, sample.itl_s),
             completed=sample.completed,
             ttft_s=sample.ttft_scheduled_s,
             code=sample.code,

@@ -59,6 +59,15 @@ def test_failures_are_offered_and_not_good():
     assert (total.attainment, total.goodput) == (0.25, 0.1)
 
 
+def test_a_degraded_answer_is_told_apart_and_keeps_no_promise():
+    """Nobody buys goodput with smaller images or another endpoint: such answers are counted, and not as kept."""
+    made = summary([done(0), replace(done(1), degraded="fallback;why=queue_full")])
+
+    assert (made.total.completed, made.total.degraded, made.total.degraded_kept) == (2, 1, 1)
+    assert (made.total.attainment, made.total.attainment_sent, made.total.goodput) == (0.5, 0.5, 0.1)
+    assert any("1 completed answers, 1 within their limits" in line for line in remarks(FACTS, made))
+
+
 def test_a_late_generator_counts_against_the_promise():
     """TTFT from the intended arrival includes our own lateness; from the send it does not."""
     late = summary([done(0, slip=2.9, ttft=0.2)]).total

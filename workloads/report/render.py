@@ -175,6 +175,11 @@ def remarks(facts: RunFacts, summary: Summary, beside: Beside = NOTHING) -> list
         lines.append(
             f"{summary.total.empty} completed answers carried no token; they have no TTFT and miss their SLO."
         )
+    if summary.total.degraded:
+        lines.append(
+            f"degraded (x-toolkit-degraded): {summary.total.degraded} completed answers, {summary.total.degraded_kept} within"
+            " their limits; none counts as kept"
+        )
     offered = summary.total.offered / summary.window_s
     lines.append(
         f"goodput {summary.total.goodput:.2f}/s of {offered:.2f}/s offered, "

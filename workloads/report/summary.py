@@ -30,7 +30,8 @@ class Percentiles:
 class Group:
     """One class of work, or all of them.
 
-    failed: count by code. empty: completed answers without a single token. ttft, ttft_sent: of completed requests,
+    failed: count by code. empty: completed answers without a single token. degraded: completed answers for which something was
+    given up, degraded_kept: of these, those within their limits; neither attainment nor goodput counts them as kept. ttft, ttft_sent: of completed requests,
     from the intended arrival and from the send. attainment: share of offered requests that kept their SLO class's
     promise (TTFT from the intended arrival, and ITL); ttft_attainment: TTFT alone. goodput: good requests/s.
     attainment_sent, goodput_sent: the same with TTFT from the actual send: what the server kept.
@@ -43,6 +44,8 @@ class Group:
     completed: int
     failed: Mapping[str, int]
     empty: int
+    degraded: int
+    degraded_kept: int
     ttft: Percentiles
     ttft_sent: Percentiles
     itl: Percentiles
@@ -136,17 +139,19 @@ def summarise(
 
 
 def good(sample: LoadSample, slos: Mapping[SloClass, Slo]) -> bool:
-    """Whether the request completed and kept its class's whole promise."""
-    return sample.completed and slos[sample.slo_class].met(sample.ttft_scheduled_s, sample.itl_s)
+    """Whether the request was answered as it was asked and kept its class's whole promise."""
+    return sample.whole and slos[sample.slo_class].met(sample.ttft_scheduled_s, sample.itl_s)
 
 
 def _group(
     name: str, samples: Sequence[LoadSample], slos: Mapping[SloClass, Slo], window_s: float, measured_s: float
 ) -> Group:
     completed = [s for s in samples if s.completed]
-    kept = sum(good(s, slos) for s in completed)
-    kept_sent = sum(slos[s.slo_class].met(s.ttft_s, s.itl_s) for s in completed)
-    kept_ttft = sum(Slo(ttft_s=slos[s.slo_class].ttft_s).met(s.ttft_scheduled_s, ()) for s in completed)
+    whole = [s for s in completed if s.whole]
+    kept = sum(good(s, slos) for s in whole)
+    kept_sent = sum(slos[s.slo_class].met(s.ttft_s, s.itl_s) for s in whole)
+    kept_ttft = sum(Slo(ttft_s=slos[s.slo_class].ttft_s).met(s.ttft_scheduled_s, ()) for s in whole)
+    less = [s for s in completed if not s.whole]
     tokens = sum(s.tokens for s in completed)
     return Group(
         name=name,
@@ -156,6 +161,8 @@ def _group(
         completed=len(completed),
         failed=dict(sorted(Counter(s.code or s.outcome.value for s in samples if not s.completed).items())),
         empty=sum(not s.token_times_s for s in completed),
+        degraded=len(less),
+        degraded_kept=sum(slos[s.slo_class].met(s.ttft_scheduled_s, s.itl_s) for s in less),
         ttft=Percentiles.of(_known(s.ttft_scheduled_s for s in completed)),
         ttft_sent=Percentiles.of(_known(s.ttft_s for s in completed)),
         itl=Percentiles.of([gap for s in completed for gap in s.itl_s]),
