@@ -33,6 +33,15 @@ def _pool_tokens(facts: Facts) -> int:
     return int(min(pools, default=0))
 
 
+def _pool(facts: Facts) -> Iterator[Trouble]:
+    pool, tokens, images = _pool_tokens(facts), facts.largest_tokens, facts.config.access.max_images
+    answer = facts.config.default_max_tokens.multi_image_long
+    if pool and tokens and images * tokens + answer > pool:
+        told = f"{images} images of up to {tokens} tokens and an answer of {answer}, and a KV pool of {pool}"
+        fits = max(1, (pool - answer) // tokens)
+        yield Trouble("access.max_images", told, Set("access.max_images", fits))
+
+
 def _share(facts: Facts) -> Iterator[Trouble]:
     retry = facts.config.retry
     if retry.max_attempts > 1 and retry.budget_share > RETRY_SHARE:
