@@ -37,8 +37,8 @@ class AsgiExchange:
                 yield message["body"]
 
     async def send_head(self, status: int, headers: Headers) -> None:
-        self.started = True
         raw = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+        self.started = True
         await self._send({"type": "http.response.start", "status": status, "headers": raw})
 
     async def send(self, chunk: bytes) -> None:

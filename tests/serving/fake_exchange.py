@@ -53,6 +53,8 @@ class FakeExchange:
 
     async def send_head(self, status: int, headers: Headers) -> None:
         assert not self.started
+        for name, value in headers:
+            (name + value).encode("latin-1")  # as a server does: anything but such text would end the answer
         self.started, self.status, self.headers = True, status, dict(headers)
 
     async def send(self, chunk: bytes) -> None:
