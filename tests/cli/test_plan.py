@@ -1,6 +1,7 @@
 """`toolkit plan cpu` as people use it, from a measurement that is there."""
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ from serving.access.recipe import recipe
 from serving.config import ServeConfig
 from serving.plan_cpu import ImageCost, RequestCost
 from serving.plan_store import Measurement, fingerprint, keep, store
-from toolkit.cli.plan import _served, app
+from toolkit.cli.plan import _served, _silence, _told_from, app
 from toolkit.cli.plan_load import DRAWN, SENT, load_of
 from toolkit.core.errors import UsageFault
 from workloads.profile import load_profile
@@ -116,3 +117,17 @@ def test_sent_requests_answer_as_long_as_their_class() -> None:
 
     assert len(bodies) == SENT
     assert sum(bodies) / len(bodies) == pytest.approx(mean, rel=0.1)
+
+
+def test_minutes_of_measuring_are_not_silent(capfd: pytest.CaptureFixture[str]) -> None:
+    """A line now and then on stderr, terminal or not; none with --json."""
+    tell = _told_from(time.monotonic())
+    tell("images", True)
+    for number in range(100):
+        tell(f"image {number}", False)
+    tell("requests", True)
+    _silence("requests", True)
+
+    shown = capfd.readouterr()
+    assert [line.split("s  ")[1] for line in shown.err.splitlines()] == ["images", "requests"]
+    assert shown.out == ""

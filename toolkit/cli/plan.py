@@ -1,5 +1,6 @@
 """`toolkit plan`: how much hardware a workload needs, from what was measured here."""
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,9 +11,13 @@ from toolkit.cli.console import console
 if TYPE_CHECKING:
     from serving.access.grid import ImageGrid
     from serving.config import ServeConfig
-    from serving.plan_cpu import ClassNeed, CpuPlan
+    from serving.plan_cpu import CpuPlan
     from serving.plan_store import Measurement
     from toolkit.cli.plan_load import Load
+
+Tell = Callable[[str, bool], None]
+"""Told what is being measured; True: also where something was told a moment ago."""
+TELL_EVERY_S = 5.0
 
 app = typer.Typer(help="How much hardware a workload needs.", no_args_is_help=True)
 
@@ -46,9 +51,11 @@ def cpu(
     Exit codes: 0 planned, 2 wrong usage or nothing measured yet, 3 this machine cannot measure.
     """
     import json
+    import time
 
     from serving.config import ServeConfig
     from toolkit.cli.plan_load import load_of
+    from toolkit.cli.plan_page import notes, show, size_rule
     from toolkit.core.config import load
     from workloads.profile import load_profile
 
@@ -56,14 +63,35 @@ def cpu(
     effective = load(ServeConfig, config, assignments or (), overrides)
     effective, grid, path = _served(effective)
     asked = load_of(load_profile(profile))
-    measured = _measured(effective, grid, path, asked, image_seconds if measure else 0.0)
+    tell = _silence if as_json else _told_from(time.monotonic())
+    measured = _measured(effective, grid, path, asked, image_seconds if measure else 0.0, tell)
     planned = _plan(measured, asked, effective, qps, headroom, cache_hit, cores_per_gateway)
     facts = _facts(measured, effective, grid, asked, bool(path) or config is not None)
     if as_json:
-        document = {"version": 1, **facts, **planned.to_dict(), "notes": _notes(planned, asked, measured)}
+        document = {"version": 1, **facts, **planned.to_dict(), "notes": notes(planned, asked, measured)}
         typer.echo(json.dumps(document, indent=2))
     else:
-        _show(planned, facts, asked, measured)
+        show(planned, facts, asked, measured, size_rule(grid))
+
+
+def _silence(_: str, __: bool) -> None:
+    """For --json."""
+
+
+def _told_from(began: float) -> Tell:
+    """Lines on stderr, terminal or not: minutes without a word look like a program that hangs. began: monotonic."""
+    import time
+
+    screen, last = console(stderr=True), began - TELL_EVERY_S
+
+    def tell(text: str, at_once: bool) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if at_once or now - last >= TELL_EVERY_S:
+            last = now
+            screen.print(f"{now - began:6.1f} s  {text}", highlight=False, markup=False, soft_wrap=True)
+
+    return tell
 
 
 def _served(config: "ServeConfig") -> "tuple[ServeConfig, ImageGrid, str]":
@@ -78,7 +106,7 @@ def _served(config: "ServeConfig") -> "tuple[ServeConfig, ImageGrid, str]":
 
 
 def _measured(
-    config: "ServeConfig", grid: "ImageGrid", path: str, load: "Load", image_s: float
+    config: "ServeConfig", grid: "ImageGrid", path: str, load: "Load", image_s: float, tell: Tell
 ) -> "Measurement":
     """Measured now and kept, or, with 0 seconds for images, as kept. Raises UsageFault where nothing is."""
     import os
@@ -96,7 +124,7 @@ def _measured(
                 "toolkit has changed since: add --measure (one to three minutes, on every core)."
             )
         return found
-    measurement = _measure(config, grid, path, load, host, made, image_s)
+    measurement = _measure(config, grid, path, load, host, made, image_s, tell)
     try:
         keep(measurement, file)
     except OSError as error:
@@ -112,6 +140,7 @@ def _measure(
     host: dict[str, Any],
     made: str,
     image_s: float,
+    tell: Tell,
 ) -> "Measurement":
     import asyncio
     import os
@@ -122,22 +151,20 @@ def _measure(
     from serving.plan_store import Measurement
     from serving.topology import SIMULATED
 
-    screen = console(stderr=True)
-
-    def tell(text: str) -> None:
-        if screen.is_terminal:
-            screen.print(text, highlight=False, markup=False)
-
     began, wall = time.monotonic(), time.time()
     cores = config.access.workers or len(os.sched_getaffinity(0))
     files = {asked.name: load.images(asked) for asked in load.classes if asked.images}
+    tell(f"images, about {image_s:.0f} s of CPU on {cores} cores: {', '.join(files) or 'none'}", True)
     images = measure_images(
-        files, prepare_one(config.access, grid), cores, image_s, lambda name, n: tell(f"{name}: {n} images")
+        files,
+        prepare_one(config.access, grid),
+        cores,
+        image_s,
+        lambda name, n: tell(f"images of {name}: {n} measured", False),
     )
+    tell("requests: a gateway before stand-ins, with each class alone", True)
     bodies = load.bodies(SIMULATED)
-    front = asyncio.run(
-        measure_requests(config, path, bodies, lambda what: tell(f"a gateway's own work: {what}"))
-    )
+    front = asyncio.run(measure_requests(config, path, bodies, lambda what: tell(f"requests: {what}", True)))
     taken = time.monotonic() - began
     return Measurement(
         profile=load.profile.name,
@@ -191,102 +218,3 @@ def _facts(
         "model_named": named,
         "handover": config.access.handover,
     }
-
-
-def _show(planned: "CpuPlan", facts: dict[str, Any], load: "Load", measured: "Measurement") -> None:
-    import time
-
-    from rich import box
-    from rich.table import Table
-
-    day = time.strftime("%Y-%m-%d %H:%M", time.localtime(facts["measured_at"]))
-    above = (
-        f"{facts['profile']} at a peak of {planned.qps:g} requests/s on {facts['host']['cpu']}\n"
-        f"measured {day} in {facts['taken_s']:.0f} s; images for {facts['image_grid']}, handed over as {facts['handover']}"
-    )
-    table = Table(box=box.SIMPLE_HEAD, padding=0)
-    table.add_column("")
-    for need in planned.classes:
-        table.add_column(need.load.name, justify="right")
-    table.add_column("all", justify="right")
-    for name, *cells in zip(ROWS, *(_cells(need) for need in planned.classes), strict=True):
-        table.add_row(name, *cells, _total(name, planned))
-    screen = console()
-    screen.print(above, highlight=False, markup=False, soft_wrap=True)
-    screen.print(table)
-    unnamed = (
-        "Planned for the built-in tiny model, which scales every image down to 0.2 megapixels: for yours, whose image sizes"
-        " decide the cost, give --model FOLDER."
-    )
-    below = [
-        _verdict(planned),
-        *([] if facts["model_named"] else [unnamed]),
-        *_notes(planned, load, measured),
-    ]
-    screen.print("\n".join(below), highlight=False, markup=False, soft_wrap=True)
-
-
-ROWS = (
-    "requests/s", "images/request", "images measured", "CPU ms/image p50", "CPU ms/image mean", "  95 % bounds",
-    "CPU ms/image p95", "  one at a time", "  all cores busy", "  in a gateway", "ms/request besides", "  few at once", "  many at once", "  many, event loop", "cores",
-)  # fmt: skip
-
-
-def _cells(need: "ClassNeed") -> list[str]:
-    load = need.load
-    image = load.image
-    shown = ["-"] * 8
-    if image is not None:
-        times = (image.alone_s, image.busy_s, image.gateway_s)
-        shown = [
-            str(image.n), f"{image.p50_s * 1e3:.1f}", f"{image.mean_s * 1e3:.1f}",
-            f"{image.low_s * 1e3:.1f}-{image.high_s * 1e3:.1f}", f"{image.p95_s * 1e3:.1f}", *(f"{s * 1e3:.1f}" for s in times),
-        ]  # fmt: skip
-    request = load.request
-    return [
-        f"{need.requests_per_s:.2f}", f"{load.images:.2f}", *shown,
-        *(f"{s * 1e3:.1f}" for s in (request.mean_s, request.few_s, request.many_s, request.loop_s)), f"{need.cores:.2f}",
-    ]  # fmt: skip
-
-
-def _total(row: str, planned: "CpuPlan") -> str:
-    totals = {"requests/s": planned.qps, "cores": sum(need.cores for need in planned.classes)}
-    return f"{totals[row]:.2f}" if row in totals else ""
-
-
-def _verdict(planned: "CpuPlan") -> str:
-    many = "s" if planned.gateways > 1 else ""
-    return (
-        f"busy: {planned.busy:.2f} cores ({planned.low:.2f} to {planned.high:.2f}), {planned.loop:.2f} of them event loops\n"
-        f"with {planned.headroom:.0%} headroom: {planned.cores} core{'s' if planned.cores > 1 else ''}, "
-        f"{planned.gateways} gateway process{'es' if many else ''} of up to {planned.cores_per_gateway} (bound by: {planned.bound_by})"
-    )
-
-
-def _notes(planned: "CpuPlan", load: "Load", measured: "Measurement") -> list[str]:
-    notes = []
-    if planned.cache_hit:
-        notes.append(
-            f"{planned.cache_hit:.0%} of the images found prepared: {planned.saved:.2f} cores less than without a cache."
-        )
-    elif again := {one.name: one.again for one in load.classes if one.again > 0.005}:
-        told = ", ".join(f"{name} {share:.0%}" for name, share in again.items())
-        notes.append(
-            f"Every image counts as new. Of this profile's, some come again ({told}): try --cache-hit."
-        )
-    if any(need.load.image for need in planned.classes):
-        used = planned.busy / planned.cores
-        notes.append(
-            f"Headroom: with {planned.cores} busy at {used:.0%} a picture waits {planned.waits_s * 1e3:.1f} ms for a free one on "
-            "average (Allen-Cunneen for M/G/c, Poisson arrivals); the wait grows with 1/(1 - utilisation), and bursts are worse."
-        )
-    if measured.cores > 1:
-        notes.append(
-            f"A core is one logical CPU of this host. An image is planned with as the dearest of one at a time, {measured.cores} at "
-            "once (shared caches, hyperthreads) and in a gateway (large ones go to processes of their own)."
-        )
-    notes.append(
-        "Not in it: the engines' own CPU, TLS and proxies, the download of images by URL, answers over n > 1. "
-        "Answers count as long as max_tokens allows."
-    )
-    return notes
