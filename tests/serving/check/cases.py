@@ -94,7 +94,7 @@ CASES = (
     ),
     Case("environment-overruled", environment={"SGLANG_DISAGGREGATION_BOOTSTRAP_TIMEOUT": "600"}),
     Case("drain-under-budget", ("gateway.drain_timeout_s = 0.5",)),
-    Case("probes-too-rare", ("gateway.health_interval_s = 10.0")),
+    Case("probes-too-rare", ("gateway.health_interval_s = 10.0",)),
     Case("limit-never-reached", ("gateway.body_timeout_s = 400.0", "access.url_timeout_s = 301.0")),
     Case("answer-under-stall", ("answer_timeout_s = 20.0",)),
     Case("due-too-late", ("standard.long_wait_s = 3.0", "realtime.short_wait_s = 1.0")),
