@@ -84,11 +84,11 @@ class Admin:
         return {name for name in self._book.engines if self._book.is_up(name)}
 
     def _apply(self, settings: Settings) -> None:
-        self._lifecycle.retune(settings.config)
-        self._retries.retune(settings.config.retry)
         for name, placing in settings.instances.items():
             (self._book.drain if placing.drained else self._book.undrain)(name)
             self._book.weigh(name, placing.weight)
+        self._retries.retune(settings.config.retry)
+        self._lifecycle.retune(settings.config)
 
     def _made(self, change: Change) -> None:
         self._telemetry.count(names.ADMIN_CHANGES, kind=change.kind)

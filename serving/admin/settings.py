@@ -1,6 +1,7 @@
 """What may be changed while a gateway runs: flat keys and values over the frozen configuration. Pure.
 
     schedule.max_in_flight ...    the keys of serve.toml in LIVE sections; what a value may be is what serve.toml says of it
+    pool.NAME.share               its share of what decodes hold
     instance.NAME.drained         nothing new is given to that engine
     instance.NAME.weight          its part of the work beside others of its role, 1 by default
 
@@ -25,6 +26,7 @@ FIXED = frozenset({"retry.window_s"})
 """Keys of theirs that are not: what was counted in one window says nothing about another."""
 
 INSTANCE = "instance."
+POOL = "pool."
 
 Value = Any
 """What JSON can say."""
@@ -55,6 +57,7 @@ class Settings:
         """All that may be changed, by key, as JSON has it."""
         sections = {name: getattr(self.config, name).model_dump(mode="json") for name in LIVE}
         found = {key: value for key, value in _flat(sections) if key not in FIXED}
+        found |= {f"{POOL}{pool.name}.share": pool.share for pool in self.config.pools}
         for name, placing in self.instances.items():
             found |= {f"{INSTANCE}{name}.{key}": value for key, value in placing.model_dump().items()}
         return found
@@ -66,24 +69,34 @@ class Settings:
             if key not in known:
                 raise InvalidRequest(_unknown(key, known), param=key)
         engines: dict[str, Any] = {}
+        shares: dict[str, Any] = {}
         sections: dict[str, Any] = {}
         for key, value in asked.items():
             if key.startswith(INSTANCE):
                 name, _, field = key.removeprefix(INSTANCE).rpartition(".")
                 engines.setdefault(name, {})[field] = value
+            elif key.startswith(POOL):
+                shares[key.removeprefix(POOL).removesuffix(".share")] = value
             else:
                 sections = set_path(sections, key, value)
         try:
-            return replace(self, config=self._config_with(sections), instances=self._instances_with(engines))
+            return replace(
+                self, config=self._config_with(sections, shares), instances=self._instances_with(engines)
+            )
         except UsageFault as error:
             raise InvalidRequest(error.message, param=next(iter(asked), None)) from error
 
-    def _config_with(self, sections: Mapping[str, Any]) -> ServeConfig:
-        if not sections:
+    def _config_with(self, sections: Mapping[str, Any], shares: Mapping[str, Any]) -> ServeConfig:
+        if not sections and not shares:
             return self.config
         tables = {name: getattr(self.config, name) for name in ServeConfig.model_fields}
         for name, over in sections.items():
             tables[name] = merge(tables[name].model_dump(), over)
+        if shares:
+            pools = (pool.model_dump() for pool in self.config.pools)
+            tables["pools"] = [
+                merge(pool, {"share": shares.get(pool["name"], pool["share"])}) for pool in pools
+            ]
         return validate(ServeConfig, tables, "Nothing was changed")
 
     def _instances_with(self, engines: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Placing]:

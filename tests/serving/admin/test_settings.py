@@ -49,6 +49,19 @@ def test_what_is_wrong_is_named_and_nothing_changes(asked, param, told):
     assert settings.values() == before
 
 
+def test_a_pools_share_is_changed_by_its_name():
+    """As in serve.toml, where pools are a list."""
+    pools = [{"name": "text", "classes": ["text"]}, {"name": "image", "classes": ["image"], "share": 2}]
+    settings = configured(pools=pools)
+
+    changed = settings.changed({"pool.image.share": 3})
+
+    assert settings.values()["pool.image.share"] == 2.0
+    assert rules_of(changed.config).shares == {"text": 1.0, "image": 3.0}
+    with pytest.raises(InvalidRequest, match="share"):
+        settings.changed({"pool.image.share": 0})
+
+
 def other(value: object) -> object:
     """Another value that the same setting may have."""
     if isinstance(value, bool):

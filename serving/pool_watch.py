@@ -1,0 +1,106 @@
+"""The KV pools of the decode engines, as they tell them: sizes from /server_info, use from /v1/loads every second or so.
+
+/v1/loads answers from a snapshot that SGLang publishes when it is idle and every 15 decode steps (pool.py reckons with that);
+/server_info asks the scheduler itself, so it is read once per start of an engine.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from serving.schedule.pool import Report
+from serving.service import EngineEndpoint
+from toolkit.core.http.client import HttpClient
+from toolkit.core.http.errors import TransportError
+
+log = logging.getLogger("toolkit.gateway")
+
+LOOK_TIMEOUT_S = 2.0
+MAX_BYTES = 1_000_000
+
+Tell = Callable[[str, Report | None], None]
+"""An engine's name and what it says of its pool; None: it is gone, or does not tell."""
+
+
+class PoolWatch:
+    """One task per decode engine. Tells; decides nothing."""
+
+    def __init__(
+        self,
+        client: HttpClient,
+        decodes: tuple[EngineEndpoint, ...],
+        is_up: Callable[[str], bool],
+        tell: Tell,
+        interval_s: float,
+    ) -> None:
+        self._client = client
+        self._decodes = decodes
+        self._is_up = is_up
+        self._tell = tell
+        self._interval_s = interval_s
+        self._page_sizes: dict[
+            str, tuple[int, int]
+        ] = {}  # by engine: the pool's tokens they belong to, and the size
+        self.silent: set[str] = set()
+        """Engines that are up and tell nothing that could be used."""
+
+    async def run(self) -> None:
+        """Look at each until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for engine in self._decodes:
+                group.create_task(self._watch(engine))
+
+    async def look(self) -> None:
+        """One look at each, now."""
+        await asyncio.gather(*map(self._look, self._decodes))
+
+    async def _watch(self, engine: EngineEndpoint) -> None:
+        while True:
+            await self._look(engine)
+            await asyncio.sleep(self._interval_s)
+
+    async def _look(self, engine: EngineEndpoint) -> None:
+        if not self._is_up(engine.name):
+            self._page_sizes.pop(engine.name, None)
+            self.silent.discard(engine.name)
+            self._tell(engine.name, None)
+            return
+        try:
+            async with asyncio.timeout(LOOK_TIMEOUT_S):
+                report = await self._report(engine)
+        except (TimeoutError, TransportError):
+            return  # load, or the prober's to notice; what it said last holds
+        except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
+            if engine.name not in self.silent:
+                log.warning("%s does not tell the size and use of its KV pool: no leases there", engine.name)
+            self.silent.add(engine.name)
+            self._tell(engine.name, None)
+            return
+        self.silent.discard(engine.name)
+        self._tell(engine.name, report)
+
+    async def _report(self, engine: EngineEndpoint) -> Report:
+        loads = (await self._get(engine, "/v1/loads?include=core"))["loads"]
+        tokens = min(int(one["max_total_num_tokens"]) for one in loads)
+        known, page_size = self._page_sizes.get(engine.name, (0, 0))
+        if known != tokens:
+            page_size = int((await self._get(engine, "/server_info"))["page_size"] or 1)
+            if tokens < page_size or page_size < 1:
+                raise ValueError(f"a pool of {tokens} tokens in pages of {page_size}")
+            self._page_sizes[engine.name] = tokens, page_size
+        used = sum(int(one["num_used_tokens"]) for one in loads)
+        return Report(tokens, page_size, len(loads), used, tuple(one["timestamp"] for one in loads))
+
+    async def _get(self, engine: EngineEndpoint, path: str) -> dict[str, Any]:
+        response = await self._client.send("GET", f"{engine.url}{path}")
+        try:
+            body = await response.read(MAX_BYTES)
+        finally:
+            response.close()
+        document = orjson.loads(body)
+        if response.status != 200 or not isinstance(document, dict):
+            raise ValueError(f"{path} answered {response.status}")
+        return document

@@ -1,0 +1,88 @@
+"""Gateways and engines are restarted one after the other under load, and no request is lost."""
+
+import asyncio
+
+import pytest
+
+from tests.serving.gateways import STREAMING, Balancer, GatewayProcess, eventually, gateways, load
+from tests.serving.stand_ins import Leg, stand_ins
+
+DECODE = "decode-1"
+
+
+async def roll_gateway(gateway: GatewayProcess) -> None:
+    assert await gateway.end() == 0
+    await gateway.start()
+
+
+async def roll_decode(made: list[GatewayProcess], legs: dict[str, Leg]) -> Leg:
+    """As an operator does: drained everywhere, stopped when it has nothing left, back when its pairs are proven."""
+    old = legs[DECODE]
+    for gateway in made:
+        await gateway.set(**{f"instance.{DECODE}.drained": True})
+    for gateway in made:
+
+        async def empty(gateway: GatewayProcess = gateway) -> bool:
+            return (await gateway.instance(DECODE))["requests"] == 0
+
+        await eventually(empty)
+    await old.stand_in.stop()
+    new = Leg(DECODE, {}, port=old.stand_in.port, **STREAMING)
+    await new.stand_in.start()
+    for gateway in made:
+
+        async def down_or_up(gateway: GatewayProcess = gateway) -> bool:
+            return bool((await gateway.instance(DECODE))["up"])
+
+        await eventually(down_or_up)
+        await gateway.set(**{f"instance.{DECODE}.drained": False})
+    for gateway in made:
+
+        async def serves(gateway: GatewayProcess = gateway) -> bool:
+            return await gateway.serves(DECODE)
+
+        await eventually(serves)
+    return new
+
+
+async def rolled(tmp_path, rounds, per_s, both):
+    slow = {"settings": STREAMING}
+    async with (
+        stand_ins(prefill_0={}, decode_0=slow, decode_1=slow) as legs,
+        gateways(tmp_path, legs) as made,
+    ):
+        balancer = Balancer([one.url for one in made])
+        done = asyncio.Event()
+        asking = asyncio.create_task(load(balancer.ask, per_s, done))
+        try:
+            for _ in range(rounds):
+                await roll_gateway(made[0])
+                if both:
+                    await roll_gateway(made[1])
+                new = legs[DECODE] = await roll_decode(made, legs)
+                await asyncio.sleep(0.3)
+                assert new.calls, "the new decode gets work"
+        finally:
+            done.set()
+            answers = await asking
+            await balancer.close()
+    return answers
+
+
+@pytest.mark.slow
+def test_a_gateway_and_a_decode_are_restarted_under_load(tmp_path):
+    """Every answer is whole: streams that were open ended before their gateway did, and others went elsewhere."""
+    answers = asyncio.run(rolled(tmp_path, rounds=1, per_s=25, both=False))
+
+    assert len(answers) > 30
+    assert [one for one in answers if not one.whole] == []
+
+
+@pytest.mark.proof
+def test_two_gateways_and_a_decode_are_restarted_again_and_again(tmp_path):
+    """The same, three times over, at twice the load."""
+    answers = asyncio.run(rolled(tmp_path, rounds=3, per_s=50, both=True))
+
+    assert len(answers) > 500
+    assert [one for one in answers if not one.whole] == []
+    assert max(one.tries for one in answers) <= 3
