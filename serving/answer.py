@@ -5,7 +5,8 @@ pair that the book thinks best, with rids and a room of its own. What a client h
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import TypeVar
 
 from serving.attempt import LegLost, Limits, Lost, Pair, Progress
@@ -13,6 +14,7 @@ from serving.choices import merge_progress, stream_all, whole_all
 from serving.dispatch import Dispatcher
 from serving.engine_body import EngineBody
 from serving.guarded import GivenUp, given_up
+from serving.hold import Hold
 from serving.instances import Taken, Want
 from serving.legs import Forward
 from serving.pairs import ANY, PairBook
@@ -31,6 +33,18 @@ nothing else came out of the pair meanwhile (an overloaded pair is no broken one
 
 class Stalled(EngineFailed):
     """The attempt was given up for another pair. Never told to a client: it is raised only where a retry is granted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What a request asks of pairs, each of its choices, and its KV lease where there is one."""
+
+    want: Want
+    hold: Hold | None
+
+    def decodes(self, choice: int, serving: Collection[str]) -> Collection[str] | None:
+        """Where its choice may go; None: anywhere."""
+        return None if self.hold is None else self.hold.open_to(choice, serving)
 
 
 class Answerer:
@@ -53,6 +67,10 @@ class Answerer:
         self._on_lost = on_lost
         self._on_doubt = on_doubt
 
+    def decodes(self, now: float) -> Mapping[str, float]:
+        """Decode engines that should get the next request, with their weights."""
+        return self._book.first_decodes(now)
+
     async def stream(
         self,
         body: EngineBody,
@@ -61,15 +79,16 @@ class Answerer:
         progress: Progress,
         forward: Forward,
         want: Want = ANY,
+        hold: Hold | None = None,
     ) -> None:
-        """Stream the answer through `forward`. want: of each choice. Raises the typed error of the last attempt of the first
-        choice that failed."""
+        """Stream the answer through `forward`. want: of each choice. hold: its KV lease. Raises the typed error of the last
+        attempt of the first choice that failed."""
 
         async def one(mine: Progress, out: Forward) -> None:
             await self._answered(
                 mine,
                 limits,
-                want,
+                Ask(want, hold),
                 lambda taken: self._dispatcher.stream(
                     taken.pair,
                     body,
@@ -92,15 +111,21 @@ class Answerer:
             merge_progress(parts, progress)
 
     async def whole(
-        self, body: EngineBody, choices: int, limits: Limits, progress: Progress, want: Want = ANY
+        self,
+        body: EngineBody,
+        choices: int,
+        limits: Limits,
+        progress: Progress,
+        want: Want = ANY,
+        hold: Hold | None = None,
     ) -> bytes:
-        """The non-streamed answer. want: of each choice. Raises the typed error of the last attempt of the first choice that failed."""
+        """The non-streamed answer; as `stream` otherwise."""
 
         async def one(mine: Progress) -> bytes:
             return await self._answered(
                 mine,
                 limits,
-                want,
+                Ask(want, hold),
                 lambda taken: self._dispatcher.whole(
                     taken.pair, body, limits, mine, lambda: self._book.prefilled(taken)
                 ),
@@ -130,22 +155,34 @@ class Answerer:
         return move
 
     async def _answered(
-        self, progress: Progress, limits: Limits, want: Want, attempt: Callable[[Taken], Awaitable[T]]
+        self, progress: Progress, limits: Limits, ask: Ask, attempt: Callable[[Taken], Awaitable[T]]
     ) -> T:
         """Attempts until one succeeds or none is left to make."""
         tried: list[Pair] = []
         while True:
             now = self._clock.monotonic()
-            taken = self._book.take(now, avoid=tried, want=want)
+            taken = self._take(now, tried, progress.choice, ask)
             if not tried:
                 self._retries.arrived(now)
             tried.append(taken.pair)
             progress.again(taken.pair)
             try:
-                return await self._attempt(taken, tried, progress, limits, attempt)
+                return await self._attempt(taken, tried, progress, limits, ask, attempt)
             except (EngineFailed, Busy) as error:
-                wait_s = self._again(error, tried, progress, limits.begin_by, want)
+                wait_s = self._again(error, tried, progress, limits.begin_by, ask)
             await asyncio.sleep(wait_s)
+
+    def _take(self, now: float, tried: list[Pair], choice: int, ask: Ask) -> Taken:
+        """The pair of the next attempt: first on the decode that the request entered, then wherever its lease can go too."""
+        book, want, hold = self._book, ask.want, ask.hold
+        at = None if hold is None else hold.decode(choice)
+        if hold is None or at is None:
+            return book.take(now, avoid=tried, want=want)
+        if not tried and book.has_other((), want=want, decodes=(at,)):
+            return book.take(now, want=want, decodes=(at,))
+        taken = book.take(now, avoid=tried, want=want, decodes=hold.open_to(choice, book.serving_decodes))
+        hold.settle(choice, taken.pair.decode.name)
+        return taken
 
     async def _attempt(
         self,
@@ -153,6 +190,7 @@ class Answerer:
         tried: list[Pair],
         progress: Progress,
         limits: Limits,
+        ask: Ask,
         attempt: Callable[[Taken], Awaitable[T]],
     ) -> T:
         book, pair = self._book, taken.pair
@@ -162,7 +200,7 @@ class Answerer:
             if patience_s is None or len(book.pairs) == 1:
                 answer = await attempt(taken)
             else:
-                with given_up(patience_s, lambda: self._stalls(before, tried, progress, limits, taken.want)):
+                with given_up(patience_s, lambda: self._stalls(before, tried, progress, limits, ask)):
                     answer = await attempt(taken)
         except GivenUp:
             raise Stalled(f"Nothing came out of {pair.name} for {patience_s:.1f} s.") from None
@@ -197,14 +235,14 @@ class Answerer:
             self._on_doubt()
 
     def _again(
-        self, error: ToolkitError, tried: list[Pair], progress: Progress, deadline: float, want: Want
+        self, error: ToolkitError, tried: list[Pair], progress: Progress, deadline: float, ask: Ask
     ) -> float:
         """The wait before the next attempt. Raises the error where there is none; both are written down."""
         pair, now = tried[-1], self._clock.monotonic()
         if progress.first_token_at is not None:
             raise error
         cause = cause_of(error)
-        other = self._book.has_other(tried, want=want)
+        other = self._has_other(tried, progress.choice, ask)
         granted: float | Refusal = 0.0
         if not isinstance(error, Stalled):  # which was granted when it was raised
             granted = self._retries.ask(cause, progress.attempts, now=now, deadline=deadline, other=other)
@@ -222,9 +260,7 @@ class Answerer:
             ) from error
         raise error
 
-    def _stalls(
-        self, before: Moves, tried: list[Pair], progress: Progress, limits: Limits, want: Want
-    ) -> bool:
+    def _stalls(self, before: Moves, tried: list[Pair], progress: Progress, limits: Limits, ask: Ask) -> bool:
         """Whether to leave the pair for another one: nothing came out of it, and a retry is granted."""
         book, pair, prefilled = self._book, tried[-1], progress.prefill_done_at is not None
         if progress.first_token_at is not None or not book.quiet(pair, before, prefilled):
@@ -232,11 +268,16 @@ class Answerer:
         if not book.is_suspect(pair):
             book.silent(pair, before, prefilled)
             self._on_doubt()
-        if not book.has_other(tried, sure=True, want=want):
+        if not self._has_other(tried, progress.choice, ask, sure=True):
             return False
         now, deadline = self._clock.monotonic(), limits.begin_by
         granted = self._retries.ask(Cause.STALLED, progress.attempts, now=now, deadline=deadline, other=True)
         return not isinstance(granted, Refusal)
+
+    def _has_other(self, tried: list[Pair], choice: int, ask: Ask, sure: bool = False) -> bool:
+        """Whether another pair serves it, with room for its KV."""
+        decodes = ask.decodes(choice, self._book.serving_decodes)
+        return self._book.has_other(tried, sure, ask.want, decodes)
 
 
 def cause_of(error: ToolkitError) -> Cause:

@@ -12,7 +12,14 @@ from serving.admin_config import AdminConfig
 from serving.fallback_config import FallbackConfig
 from serving.pools_config import PairingConfig, PoolConfigs
 from serving.retry_config import RetryConfig
-from serving.schedule_config import BatchConfig, RealtimeConfig, ScheduleConfig, ShedConfig, SloConfig
+from serving.schedule_config import (
+    BatchConfig,
+    LeaseConfig,
+    RealtimeConfig,
+    ScheduleConfig,
+    ShedConfig,
+    SloConfig,
+)
 from serving.shared_config import SharedConfig
 from serving.storage_config import StorageConfig
 from toolkit.core.config import Section
@@ -380,6 +387,7 @@ class ServeConfig(Section):
             " (docs/pools.md). Empty: every prefill serves every request."
         ),
     )
+    lease: LeaseConfig = LeaseConfig()
     retry: RetryConfig = RetryConfig()
     fallback: FallbackConfig = FallbackConfig()
     shed: ShedConfig = ShedConfig()

@@ -38,6 +38,7 @@ from serving.keys import Keys
 from serving.legs import Legs
 from serving.lifecycle import Lifecycle, Parts
 from serving.pairs import PairBook
+from serving.pool_watch import PoolWatch
 from serving.pools import Pools
 from serving.protocol import BoundedProtocol
 from serving.result import Result
@@ -160,6 +161,13 @@ class Gateway:
             service.own_key,
         )
         self.lifecycle = Lifecycle(parts)
+        self.kv = PoolWatch(
+            self.client,
+            service.decodes,
+            self.book.is_up,
+            self.lifecycle.pool_told,
+            config.lease.look_interval_s,
+        )
         self.sharing = negotiator(
             config.shared,
             service.decodes,
@@ -198,6 +206,7 @@ class Gateway:
         """Begin what needs the event loop. Raises EnvironmentFault."""
         self.admin.restore()
         await self.tokens.load(self.service.config, self.service.model_path, self._family)
+        await self.access.start()
         if self.storage is not None:
             await self.storage.start()
 
@@ -207,7 +216,6 @@ class Gateway:
         if self.sharing is not None:
             await self.sharing.close()
         await self.client.close()
-        await self.access.start()
         await self.access.close()
         self.pool.close()
         self.tokens.close()
@@ -304,8 +312,9 @@ async def serve(service: Service, run_dir: Path) -> None:
         loop.add_signal_handler(number, end)
     background: list[asyncio.Task[None]] = [
         asyncio.create_task(gateway.prober.run()),
-        asyncio.create_task(gateway.watch_lag()),
+        asyncio.create_task(gateway.kv.run()),
         *([asyncio.create_task(gateway.sharing.run())] if gateway.sharing is not None else []),
+        asyncio.create_task(gateway.watch_lag()),
         asyncio.create_task(gateway.admin.desk.run()),
     ]
     gateway.pool.warm()

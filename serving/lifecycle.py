@@ -10,6 +10,8 @@ from dataclasses import dataclass, replace
 
 from serving import chat
 from serving.access.classify import classify
+from serving.access.fit import fit
+from serving.access.grid import ImageGrid
 from serving.access.prepare import Access, PreparedImages
 from serving.access.room import Held, Room
 from serving.affinity import key_of
@@ -20,6 +22,7 @@ from serving.engine_body import EngineBody, compose
 from serving.exchange import Exchange
 from serving.fallback import Fallback
 from serving.guarded import guarded
+from serving.hold import Hold
 from serving.instances import Want
 from serving.intake import FREE_BODY_BYTES, Intake
 from serving.keys import Keys
@@ -29,6 +32,7 @@ from serving.reply import Forwarder, hang_up, patience, send_whole, tell
 from serving.result import Result
 from serving.schedule.admit import Admission, Moves
 from serving.schedule.configured import rules_of
+from serving.schedule.pool import Report
 from serving.service import OWN_HEADER
 from serving.spending import Spending
 from serving.tokenizer.counting import TextCounter
@@ -94,7 +98,7 @@ class Lifecycle:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._intake = Intake(parts.config.gateway, parts.vocabulary, parts.clock, parts.spending)
-        self._entering: dict[str, asyncio.Future[Busy | None]] = {}
+        self._entering: dict[str, asyncio.Future[ToolkitError | None]] = {}
         self._lapsing: dict[str, asyncio.Future[None]] = {}
         self._tasks: set[asyncio.Task[object]] = set()
         self.stopping = False
@@ -103,6 +107,12 @@ class Lifecycle:
     @property
     def open_requests(self) -> int:
         return len(self._tasks)
+
+    def pool_told(self, decode: str, report: Report | None) -> None:
+        """What a decode engine says of its KV pool; None: nothing any more."""
+        parts, now = self._parts, self._parts.clock.monotonic()
+        self.move(parts.admission.serve(parts.answerer.decodes(now), now))
+        self.move(parts.admission.told(decode, report, now))
 
     def retune(self, config: ServeConfig) -> None:
         """Another configuration from now on: what is read of it when it is used."""
@@ -174,9 +184,9 @@ class Lifecycle:
     async def _seated(self, exchange: Exchange, recording: Recording) -> None:
         parts = self._parts
         head = exchange.head
+        recording.tenant = parts.keys.name_of(head.header("authorization"))
         told = (head.header(OWN_HEADER) or "").encode()
         recording.own = bool(parts.own_key) and hmac.compare_digest(told, parts.own_key.encode())
-        recording.tenant = parts.keys.name_of(head.header("authorization"))
         budgets: Mapping[SloClass, float] = {slo: parts.config.budget_s(slo) for slo in SloClass}
         recording.promise = promise(
             head.header("x-slo-class"),
@@ -207,7 +217,9 @@ class Lifecycle:
                         raise
                     await self._elsewhere(exchange, recording, room, asked, error)
         finally:
-            self.move(parts.admission.leave(key, parts.clock.monotonic()))
+            now = parts.clock.monotonic()
+            recording.lacked_kv_s = parts.admission.lacked_s(key, now)
+            self.move(parts.admission.leave(key, now))
 
     def _answered(self, recording: Recording) -> None:
         """The admission learns from first tokens when they come, or, of an answer in one piece, at its end."""
@@ -317,6 +329,7 @@ class Lifecycle:
             raise parts.spending.out(recording, "body")
         prepared = await self._prepare(recording, request)
         await self._count(recording, request, prepared)
+        prepared = await self._fit(recording, request, prepared)
         return compose(
             request, [image.data_uri for image in prepared.images], recording.max_tokens, parts.model
         )
@@ -325,11 +338,14 @@ class Lifecycle:
         await self._wait_for_slot(recording)
         await self._dispatch(exchange, recording, body)
 
-    async def _prepare(self, recording: Recording, request: chat.ChatRequest) -> PreparedImages:
+    async def _prepare(
+        self, recording: Recording, request: chat.ChatRequest, grid: ImageGrid | None = None
+    ) -> PreparedImages:
         try:
             prepared = await self._parts.access.prepare(
                 [slot.url for slot in request.images],
                 self._parts.spending.by(recording, "prepare"),
+                grid,
                 keep=not recording.own,
             )
         except OutOfTime as error:
@@ -351,17 +367,36 @@ class Lifecycle:
         recording.max_tokens = request.max_tokens or config.default_max_tokens.of(recording.workload_class)
         recording.key = key_of(request, prepared.digests, recording.text_tokens)
 
+    async def _fit(
+        self, recording: Recording, request: chat.ChatRequest, prepared: PreparedImages
+    ) -> PreparedImages:
+        """Within the KV that one request may have: by smaller images, where its class lets them be made. Raises TooLarge."""
+        parts, leases = self._parts, self._parts.admission.leases
+        usual, most = recording.image_tokens, leases.most_each(recording.choices)
+        if most is None or recording.need.each <= most:
+            return prepared
+        promised = parts.config.slo(recording.promise.slo_class)
+        if promised.degrade and usual and Degradation.IMAGES in recording.promise.degrade:
+            sizes = [(image.record.width, image.record.height) for image in prepared.images]
+            left = most - (recording.need.each - usual)
+            grid = fit(parts.access.grid, sizes, left, promised.degrade_floor)
+            if grid is not None:
+                prepared = await self._prepare(recording, request, grid)
+                recording.image_tokens = sum(image.record.tokens for image in prepared.images)
+                recording.degraded.append(
+                    Degraded(Degradation.IMAGES, "lease", usual, recording.image_tokens)
+                )
+        leases.refuse_too_large(recording.need)
+        return prepared
+
     async def _wait_for_slot(self, recording: Recording) -> None:
         parts = self._parts
         slot = self._entering[recording.request_id] = asyncio.get_running_loop().create_future()
+        key, now = recording.request_id, parts.clock.monotonic()
         try:
+            self.move(parts.admission.serve(parts.answerer.decodes(now), now))
             self.move(
-                parts.admission.prepared(
-                    recording.request_id,
-                    recording.workload_class,
-                    recording.tokens,
-                    parts.clock.monotonic(),
-                )
+                parts.admission.prepared(key, recording.workload_class, recording.tokens, now, recording.need)
             )
             async with asyncio.timeout(max(0.0, self._wait_until(recording) - parts.clock.monotonic())):
                 refused = await slot
@@ -403,11 +438,16 @@ class Lifecycle:
             recording.workload_class,
             recording.key,
         )
+        hold = Hold(parts.admission, recording.request_id, parts.clock, self.move)
         if recording.stream:
             forward = Forwarder(exchange, recording, limits.stall_s, lambda: self._answered(recording))
-            await parts.answerer.stream(body, recording.choices, limits, recording.progress, forward, want)
+            await parts.answerer.stream(
+                body, recording.choices, limits, recording.progress, forward, want, hold
+            )
         else:
-            answer = await parts.answerer.whole(body, recording.choices, limits, recording.progress, want)
+            answer = await parts.answerer.whole(
+                body, recording.choices, limits, recording.progress, want, hold
+            )
             await send_whole(exchange, recording, answer, limits.stall_s)
         async with patience(limits.stall_s):
             await exchange.end()

@@ -5,7 +5,7 @@ tried yet, beyond suspicion, not busy, as far as there are such; of their decode
 the one that affinity chooses (affinity.py), or the one with the least load where nothing would be gained by that.
 """
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Literal
 
 from serving.affinity import Seen, chosen
@@ -53,6 +53,17 @@ class PairBook(Standing):
         """Decodes that may get new requests now."""
         return frozenset(decode for (_, decode), state in self.pairs.items() if self.serves(state))
 
+    def first_decodes(self, now: float) -> Mapping[str, float]:
+        """Of those the ones that should get them, with their weights: of pairs beyond suspicion and not busy, as far as there
+        are such."""
+        ranks = {
+            (state.suspect, state.busy_until > now, decode)
+            for (_, decode), state in self.pairs.items()
+            if self.serves(state)
+        }
+        best = min((rank[:2] for rank in ranks), default=None)
+        return {decode: self.instances[decode].weight for *rank, decode in ranks if tuple(rank) == best}
+
     def serves(self, state: PairState) -> bool:
         """Whether it gets new requests."""
         return self.in_rotation(state) and not any(
@@ -74,14 +85,19 @@ class PairBook(Standing):
         self.instances[engine].weight = weight
 
     def take(
-        self, now: float, avoid: Collection[Pair] = (), *, decode: str | None = None, want: Want = ANY
+        self,
+        now: float,
+        avoid: Collection[Pair] = (),
+        *,
+        decodes: Collection[str] | None = None,
+        want: Want = ANY,
     ) -> Taken:
-        """The best pair. avoid: comes last. decode: the only one that it may be.
+        """The best pair. avoid: comes last. decodes: those that it may be.
 
         Raises EngineUnavailable when there is none. Give it back with `give_back`.
         """
         pool = self.pools.of(want.workload_class)
-        serving = self._open_to(pool, decode)
+        serving = self._open_to(pool, decodes)
         if not serving:
             raise self.unavailable(now, want)
         self.served_at = now
@@ -105,11 +121,17 @@ class PairBook(Standing):
         self.instances[taken.pair.decode.name].done(taken.want.held_tokens)
         self._state(taken.pair).in_flight -= 1
 
-    def has_other(self, tried: Collection[Pair], sure: bool = False, want: Want = ANY) -> bool:
-        """Whether a pair that serves it is left besides those; sure: one beyond suspicion."""
+    def has_other(
+        self,
+        tried: Collection[Pair],
+        sure: bool = False,
+        want: Want = ANY,
+        decodes: Collection[str] | None = None,
+    ) -> bool:
+        """Whether a pair that serves it is left besides those; sure: one beyond suspicion; decodes: those that it may be."""
         return any(
             state.pair not in tried and not (sure and state.suspect)
-            for state in self._open_to(self.pools.of(want.workload_class))
+            for state in self._open_to(self.pools.of(want.workload_class), decodes)
         )
 
     def unavailable(self, now: float, want: Want = ANY) -> EngineUnavailable:
@@ -129,13 +151,13 @@ class PairBook(Standing):
         assert not held, held
         assert all(one.tokens == one.requests == 0 for one in self.instances.values()), self.instances
 
-    def _open_to(self, pool: Pool, decode: str | None = None) -> list[PairState]:
+    def _open_to(self, pool: Pool, decodes: Collection[str] | None = None) -> list[PairState]:
         """Pairs that serve, of the pool, or of its fallback where its own do not."""
         for prefills in (pool.prefills, pool.then):
             found = [
                 state
-                for (prefill, its_decode), state in self.pairs.items()
-                if prefill in prefills and decode in (None, its_decode) and self.serves(state)
+                for (prefill, decode), state in self.pairs.items()
+                if prefill in prefills and (decodes is None or decode in decodes) and self.serves(state)
             ]
             if found:
                 return found

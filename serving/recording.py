@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from serving.attempt import Pair, Progress
 from serving.promise import Promise
 from serving.result import Result
+from serving.schedule.lease import Need
 from toolkit.core.errors import ToolkitError
 from toolkit.core.sample import (
     Degraded,
@@ -46,6 +47,7 @@ class Recording:
     fetched: float | None = None
     prepared: float | None = None
     admitted: float | None = None
+    lacked_kv_s: float = 0.0
     fallback: float | None = None
     degraded: list[Degraded] = field(default_factory=list)
     progress: Progress = field(default_factory=Progress)
@@ -58,6 +60,12 @@ class Recording:
     def tokens(self) -> int:
         """What it may hold in the engines at most, once counted: prompt and all its choices."""
         return self.text_tokens + self.image_tokens + self.max_tokens * self.choices
+
+    @property
+    def need(self) -> Need:
+        """The same as KV."""
+        prompt = self.text_tokens + self.image_tokens
+        return Need(prompt + self.max_tokens, self.choices, prompt)
 
     @property
     def deadline(self) -> float:
@@ -107,6 +115,7 @@ class Recording:
             text_tokens_estimated=self.text_tokens,
             image_tokens_estimated=self.image_tokens,
             tokens_counted=self.tokens_counted,
+            lacked_kv=round(self.lacked_kv_s, 6),
             prompt_tokens=progress.usage.get("prompt_tokens"),
             completion_tokens=reported if reported is not None else (progress.token_events or None),
             finish_reason=progress.finish_reason,

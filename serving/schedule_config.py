@@ -37,6 +37,23 @@ class ScheduleConfig(Section):
     )
 
 
+class LeaseConfig(Section):
+    """How much KV cache one request may take."""
+
+    cap: float = Field(
+        0.15,
+        gt=0,
+        le=1,
+        description=(
+            "Part of a decode engine's KV pool that one request may take at most: prompt and max_tokens, times n. Over it: 413"
+            " kv_lease_exceeded, or smaller images where its SLO class has degrade."
+        ),
+    )
+    look_interval_s: float = Field(
+        1.0, ge=0.01, description="Time between two looks at what each decode engine has in use."
+    )
+
+
 def _shed() -> bool:
     flag: bool = Field(
         False, description="Refuse new requests of this class with 429 `shed`; those inside go on."
@@ -93,6 +110,24 @@ def _room_share(default: float) -> float:
     return share
 
 
+def _degrade() -> bool:
+    flag: bool = Field(
+        False,
+        description=(
+            "Whether images may be made smaller where the request would be refused otherwise. Told in the header"
+            " x-toolkit-degraded."
+        ),
+    )
+    return flag
+
+
+def _degrade_floor() -> float:
+    share: float = Field(
+        0.25, gt=0, le=1, description="Least part of any image's tokens that must be left after that."
+    )
+    return share
+
+
 def _fallback(default: bool) -> bool:
     allowed: bool = Field(
         default, description="Whether fallback.url, where it is set, may answer in place of an error."
@@ -108,6 +143,8 @@ class SloConfig(Section):
     short_wait_s: float = _short_wait_s(0.5)
     long_wait_s: float = _long_wait_s(1.5)
     room_share: float = _room_share(0.75)
+    degrade: bool = _degrade()
+    degrade_floor: float = _degrade_floor()
     fallback: bool = _fallback(True)
 
 

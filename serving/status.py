@@ -73,21 +73,12 @@ class Status:
                 for name, one in self._book.instances.items()
             },
             "faults": self._prober.faults,
+            "stores": self.stores(),
         }
         if sharing is not None:
             document["shared"] = sharing.state.document()
         return 200 if ready else 503, "application/json", orjson.dumps(document)
 
-    def models(self) -> Page:
-        """The OpenAI model list."""
-        model = {
-            "id": self._service.model_name,
-            "object": "model",
-            "created": int(self._service.started_at),
-            "stores": self.stores(),
-            "owned_by": "mm-serving-toolkit",
-        }
-        return 200, "application/json", orjson.dumps({"object": "list", "data": [model]})
     def stores(self) -> dict[str, str]:
         """What is known of each store that requests go on without: "works", "unknown", or "fails: " and why."""
         known = {
@@ -97,6 +88,15 @@ class Status:
         }
         return {name: standing for name, standing in known.items() if standing is not None}
 
+    def models(self) -> Page:
+        """The OpenAI model list."""
+        model = {
+            "id": self._service.model_name,
+            "object": "model",
+            "created": int(self._service.started_at),
+            "owned_by": "mm-serving-toolkit",
+        }
+        return 200, "application/json", orjson.dumps({"object": "list", "data": [model]})
 
     def metrics(self) -> Page:
         """The exposition text; gauges are read from their owners now."""
@@ -111,6 +111,13 @@ class Status:
                 telemetry.gauge(
                     names.QUEUED, queued[workload, slo], workload_class=workload.value, slo_class=slo.value
                 )
+        telemetry.gauge(names.KV_WAITING, self._admission.lacking)
+        for engine in self._service.decodes:
+            kv = self._admission.leases.pools.get(engine.name)
+            pages = (kv.pages, kv.leased, kv.foreign) if kv is not None else (0, 0, 0)
+            for metric, count in zip((names.KV_POOL, names.KV_LEASED, names.KV_FOREIGN), pages, strict=True):
+                size = kv.page_size if kv is not None else 0
+                telemetry.gauge(metric, count * size, decode=engine.name)
         telemetry.gauge(names.RETRY_BUDGET, self._retries.left(self._clock.monotonic()))
         if self.sharing is not None:
             self.sharing.state.show(telemetry.gauge)
@@ -118,6 +125,9 @@ class Status:
             telemetry.gauge(names.DECODE_BUSY, line.working, lane=lane)
             telemetry.gauge(names.DECODE_QUEUED, line.waiting, lane=lane)
             telemetry.gauge(names.DECODE_TAKEN, line.taken_bytes, lane=lane)
+        lost = self._pool.lost
+        telemetry.count(names.DECODE_LOST, lost - self._lost_told)
+        self._lost_told = lost
         telemetry.gauge(names.BODY_HELD, self._bodies.share.held_bytes)
         telemetry.gauge(names.BODY_WAITING, self._bodies.share.waiting)
         telemetry.gauge(names.IMAGE_CACHE_BYTES, self._access.held_bytes, tier=TIER)
@@ -141,6 +151,3 @@ class Status:
         telemetry.count(names.JOURNAL_DROPPED, dropped - self._dropped_told)
         self._dropped_told = dropped
         return 200, CONTENT_TYPE, telemetry.render()
-        lost = self._pool.lost
-        telemetry.count(names.DECODE_LOST, lost - self._lost_told)
-        self._lost_told = lost

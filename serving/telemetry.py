@@ -45,6 +45,7 @@ class Telemetry:
             self.count(names.ERRORS, code=sample.error_code, hop=sample.error_hop or "")
         if sample.error_code == "queue_too_long":
             self.count(names.REFUSED_EARLY, workload_class=workload, slo_class=slo)
+        self._kv(sample)
         if sample.outcome not in NOT_COUNTED:
             self.count(
                 names.SLO_VERDICTS,
@@ -71,6 +72,14 @@ class Telemetry:
             self.count(names.IMAGE_BYTES, image.size_bytes, format=image.format)
             self.observe(names.IMAGE_PIXELS, image.width * image.height)
             self.count(names.IMAGE_TOKENS, image.tokens)
+
+    def _kv(self, sample: Sample) -> None:
+        """What it waited for KV, and whether that ended it."""
+        workload, code = sample.workload_class.value, sample.error_code
+        if sample.timeline.admitted is not None:
+            self.observe(names.KV_WAIT, sample.lacked_kv, workload_class=workload)
+        elif code is not None and (code == "kv_lease_exceeded" or sample.lacked_kv > 0):
+            self.count(names.KV_REFUSED, workload_class=workload, code=code)
 
     def _attempts(self, sample: Sample) -> None:
         self.count(names.ATTEMPTS, sample.attempts)

@@ -120,9 +120,11 @@ class Admission:
         """Those queued who have found a slot and no room for their KV."""
         return len(self._lacking)
 
-    def lacked_s(self, key: str) -> float:
-        """Of its wait, how long a running request had a slot to take and no room for its KV."""
-        return self._running[key].lacked_s
+    def lacked_s(self, key: str, now: float) -> float:
+        """Of a request's wait until now, how long it had a slot to take and no room for its KV."""
+        if key in self._running:
+            return self._running[key].lacked_s
+        return now - self._lacking.get(key, now)
 
     @property
     def idle(self) -> bool:
@@ -190,8 +192,8 @@ class Admission:
         self._needs[key] = need
         return self._fill(now)
 
-    def serve(self, decodes: frozenset[str], now: float) -> Moves:
-        """Those decodes get requests from now on."""
+    def serve(self, decodes: Mapping[str, float], now: float) -> Moves:
+        """Those decodes get requests from now on, by their weights."""
         self.leases.serve(decodes)
         return self._refill(now)
 
@@ -208,18 +210,23 @@ class Admission:
         self.leases.bound(pages, until)
         return self._fill(now)
 
-    def holding(self) -> Iterator[tuple[SloClass, Lease]]:
-        """Every request inside, with what it holds."""
-        return ((one.slo_class, self.leases.lease_of(key)) for key, one in self._running.items())
-
-    def lining_up(self) -> Iterator[tuple[Waiting, Need]]:
-        """Every request that waits for a slot and a lease."""
-        return ((one, self._needs[one.key]) for one in self._order)
-
     @property
     def weights(self) -> dict[str, float]:
-        """By SLO class."""
-        return {slo.value: treatment.weight for slo, treatment in self._rules.treatments.items()}
+        """Of the parts of a pool that gateways share: by kind of request, by SLO class where there is one kind."""
+        rules = self._rules
+        return dict(rules.shares) or {slo.value: one.weight for slo, one in rules.treatments.items()}
+
+    def holding(self) -> Iterator[tuple[str, Lease]]:
+        """What every request inside holds, after whose weight it counts for."""
+        kinds = bool(self._rules.shares)
+        for key, one in self._running.items():
+            yield self.shares.kind(key) if kinds else one.slo_class.value, self.leases.lease_of(key)
+
+    def lining_up(self) -> Iterator[tuple[str, Waiting, Need]]:
+        """Every request that waits for a slot and a lease, likewise."""
+        kinds = bool(self._rules.shares)
+        for one in self._order:
+            yield one.kind if kinds else one.slo_class.value, one, self._needs[one.key]
 
     def move(self, key: str, choice: int, decode: str, now: float) -> Moves | None:
         """One choice of a running request goes on at another decode, with its lease. None, and nothing changes, where there is

@@ -27,6 +27,7 @@ def rules_of(config: ServeConfig) -> Rules:
         adaptive=schedule.adaptive,
         short_tokens=schedule.short_tokens,
         workload_share=schedule.workload_share,
+        lease_cap=config.lease.cap,
         kinds={one: pool.name for pool in config.pools for one in pool.workload_classes},
         shares={pool.name: pool.share for pool in config.pools},
         shed=config.shed.classes,

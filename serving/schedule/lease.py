@@ -45,7 +45,7 @@ class Leases:
     def __init__(self, cap: float) -> None:
         self.cap = cap
         self.reserved: str | None = None
-        self._serving: frozenset[str] = frozenset()
+        self._serving: Mapping[str, float] = {}
         self._pools: dict[str, Pool] = {}
         self._open: tuple[str, ...] = ()  # decodes that serve, where all of those are known
         self._held: dict[str, Lease] = {}
@@ -70,8 +70,12 @@ class Leases:
         """Whether entry asks for leases: some decode serves, and every one that does is known."""
         return bool(self._open)
 
-    def serve(self, decodes: frozenset[str]) -> None:
-        """Those may be chosen from now on."""
+    def held(self) -> Iterable[tuple[str, Lease]]:
+        """Every lease by its holder's key, as long as it is not changed."""
+        return self._held.items()
+
+    def serve(self, decodes: Mapping[str, float]) -> None:
+        """Those may be chosen from now on, by their weights."""
         self._serving = decodes
         self._look()
 
@@ -145,9 +149,10 @@ class Leases:
         )
 
     def choose(self, need: Need, without: str | None = None) -> str:
-        """Of the decodes where it fits the one with the most free pages; ANYWHERE while entry asks for no leases."""
+        """Of the decodes where it fits the one of which it leaves the most free, by weight; ANYWHERE while entry asks for no
+        leases."""
         fitting = [name for name in self._open if name != without and self._fits(need, self._pools[name])]
-        return max(fitting, key=lambda name: self._pools[name].free, default=ANYWHERE)
+        return min(fitting, key=lambda name: self._load(name, need), default=ANYWHERE)
 
     def reserve(self, need: Need) -> str | None:
         """Keep a decode's free pages for who is due: the one that is reserved already if it may ever give so much, else of
@@ -227,10 +232,14 @@ class Leases:
             pool.bound = None if self._bounds is None else self._bounds.get(name, 0)
 
     def _look(self) -> None:
-        self._open = tuple(sorted(self._serving)) if self._serving <= self._pools.keys() else ()
+        self._open = tuple(sorted(self._serving)) if self._serving.keys() <= self._pools.keys() else ()
 
     def _choice(self) -> Iterable[Pool]:
         return (self._pools[name] for name in self._open)
+
+    def _load(self, name: str, need: Need) -> float:
+        pool = self._pools[name]
+        return (pool.pages - pool.free + need.pages(pool)) / pool.pages / self._serving[name]
 
     def _fits(self, need: Need, pool: Pool) -> bool:
         return need.pages(pool) <= min(pool.free, self.cap_pages(pool))

@@ -43,6 +43,7 @@ class Rig:
             self.gateway.book.engine_seen(name, up=True)
         for pair in self.gateway.book.unproven():
             self.gateway.book.proven(pair)
+        await self.gateway.kv.look()
 
     def metric(self, name: str, **labels: str) -> float | None:
         return self.gateway.telemetry.registry.get_sample_value(name, labels)

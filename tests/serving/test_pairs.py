@@ -273,7 +273,7 @@ def test_a_decode_that_was_chosen_elsewhere_is_the_one(book):
     """However loaded; where it does not serve there is no pair."""
     bring_up(book, *book.engines)
 
-    assert {book.take(0.0, decode="decode-1").pair.decode.name for _ in range(3)} == {"decode-1"}
+    assert {book.take(0.0, decodes={"decode-1"}).pair.decode.name for _ in range(3)} == {"decode-1"}
     book.drain("decode-1")
     with pytest.raises(EngineUnavailable):
-        book.take(0.0, decode="decode-1")
+        book.take(0.0, decodes={"decode-1"})

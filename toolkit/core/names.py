@@ -204,12 +204,47 @@ IN_FLIGHT_LIMIT = Metric(
     "requests",
     "How many requests the engines get at once now: adapted to their first tokens, up to schedule.max_in_flight.",
 )
+KV_POOL = Metric(
+    "toolkit_kv_pool_tokens",
+    "gauge",
+    "tokens",
+    "Size of a decode engine's KV pool; 0 while it does not tell, and requests go there without leases.",
+    ("decode",),
+)
+KV_LEASED = Metric(
+    "toolkit_kv_leased_tokens",
+    "gauge",
+    "tokens",
+    "Of that, the most that the requests of this gateway there may use.",
+    ("decode",),
+)
+KV_FOREIGN = Metric(
+    "toolkit_kv_foreign_tokens",
+    "gauge",
+    "tokens",
+    "Of that, what others use: by the engine's report, beyond all that this gateway had leased.",
+    ("decode",),
+)
 KV_GRANT = Metric(
     "toolkit_kv_grant_tokens",
     "gauge",
     "tokens",
     "Of that, what this gateway may lease now, where gateways share pools (section `shared`).",
     ("decode",),
+)
+KV_WAITING = Metric(
+    "toolkit_requests_lacking_kv",
+    "gauge",
+    "requests",
+    "Prepared requests that have found an engine slot free and no room for their KV.",
+)
+KV_WAIT = Metric(
+    "toolkit_kv_wait_seconds",
+    "histogram",
+    "seconds",
+    "Of the wait of requests that entered the engines, the part in which a slot was free and their KV was not.",
+    ("workload_class",),
+    (0.0, *STAGE_EDGES_S),
 )
 LEDGER_UP = Metric(
     "toolkit_ledger_up",
@@ -233,6 +268,13 @@ LEDGER_RENEWALS = Metric(
     "renewals",
     "Renewals of this gateway's parts: answered, late (the ask came too late and changed nothing), failed.",
     ("result",),
+)
+KV_REFUSED = Metric(
+    "toolkit_kv_refused_total",
+    "counter",
+    "requests",
+    "Requests that ended for lack of KV, by error code: over the cap (kv_lease_exceeded), or while no room was found in time.",
+    ("workload_class", "code"),
 )
 REFUSED_EARLY = Metric(
     "toolkit_refused_early_total",
@@ -416,7 +458,11 @@ INSTANCE_TOKENS = Metric(
     ("engine", "role"),
 )
 INSTANCE_WEIGHT = Metric(
-    "toolkit_instance_weight", "gauge", "weight", "Its part of the work beside others of its role.", ("engine",)
+    "toolkit_instance_weight",
+    "gauge",
+    "weight",
+    "Its part of the work beside others of its role.",
+    ("engine",),
 )
 INSTANCE_DRAINED = Metric(
     "toolkit_instance_drained", "gauge", "bool", "1 while it gets no new requests, by order.", ("engine",)

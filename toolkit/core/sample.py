@@ -169,6 +169,7 @@ class Sample:
     text_tokens_estimated: int = 0
     image_tokens_estimated: int = 0
     tokens_counted: bool = False  # the two above are exact: the served tokenizer, template and image rules
+    lacked_kv: float = 0.0  # seconds of its wait in which a slot was free and its KV was not
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     finish_reason: str | None = None

@@ -24,7 +24,7 @@ class Desk:
         self.admission = Admission(rules(**self.rules, lease_cap=0.3))
         for name in decodes:
             self.admission.told(name, pool(1000), 0.0)
-        self.admission.serve(frozenset(decodes), 0.0)
+        self.admission.serve(dict.fromkeys(decodes, 1.0), 0.0)
 
     def ask(self, key, tokens, now):
         self.admission.arrive(key, STANDARD, now, 1e9)
@@ -50,7 +50,7 @@ def test_a_request_enters_only_when_a_slot_and_its_pages_are_free():
     assert [desk.ask(str(number), 250, 0.0) for number in range(5)] == [["0"], ["1"], ["2"], ["3"], []]
     assert desk.admission.lacking == 1
     assert desk.leave("2", 0.25) == ["4"]
-    assert desk.admission.lacked_s("4") == 0.25
+    assert desk.admission.lacked_s("4", 9.0) == 0.25
     assert desk.admission.lacking == 0
 
 
@@ -109,7 +109,7 @@ def test_a_decode_that_stops_serving_is_kept_for_nobody():
     desk.ask("small", 160, 1.6)
     assert desk.admission.leases.reserved == "a"
 
-    desk.admission.serve(frozenset("b"), 1.7)
+    desk.admission.serve({"b": 1.0}, 1.7)
     assert desk.admission.leases.reserved == "b"
     assert desk.others_use("b", 700, 1.8) == ["large"]
 
@@ -266,7 +266,9 @@ def test_every_page_is_given_back_whatever_happens(seed):
         elif what == "gone":
             refused = admission.told(decode, None, now).refused
         elif what == "serve":
-            refused = admission.serve(frozenset(source.sample(decodes, source.randint(0, 3))), now).refused
+            refused = admission.serve(
+                dict.fromkeys(source.sample(decodes, source.randint(0, 3)), 1.0), now
+            ).refused
         elif what == "cap":
             refused = admission.retune(rules(8, 40, lease_cap=source.choice([0.1, 0.3, 1.0])), now).refused
         else:

@@ -12,7 +12,7 @@ def leases(cap=0.15, **reports):
     made = Leases(cap)
     for name, report in reports.items():
         made.report(name, report)
-    made.serve(frozenset(reports))
+    made.serve(dict.fromkeys(reports, 1.0))
     return made
 
 
@@ -59,7 +59,7 @@ def test_the_cap_is_of_one_data_parallel_rank():
 def test_without_known_pools_there_are_no_leases():
     """An engine that does not tell serves as before, and so do those beside it."""
     made = leases(a=pool(100))
-    made.serve(frozenset({"a", "silent"}))
+    made.serve({"a": 1.0, "silent": 1.0})
 
     assert not made.binding
     assert made.choose(Need(10**9)) == ANYWHERE
@@ -84,6 +84,16 @@ def test_it_enters_the_decode_with_the_most_free():
     made.take("three", Need(500), "a")
     assert made.fits(Need(500))
     assert not made.fits(Need(500), without="b")
+
+
+def test_a_decode_of_twice_the_weight_holds_twice_as_much():
+    """Operators weigh instances; the pools are alike."""
+    made = leases(cap=0.5, a=pool(1000), b=pool(1000))
+    made.serve({"a": 2.0, "b": 1.0})
+    for number in range(6):
+        made.take(str(number), Need(100), made.choose(Need(100)))
+
+    assert (made.pools["a"].leased, made.pools["b"].leased) == (400, 200)
 
 
 def test_what_others_use_is_what_the_engine_reports_beyond_all_that_we_can_have_had():

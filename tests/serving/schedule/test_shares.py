@@ -40,7 +40,7 @@ def test_while_a_kind_below_its_share_waits_nobody_of_a_higher_rank_enters(all_,
     admission, model, now = Admission(told), Shares(told.shares), 0.0
     if leased:
         admission.told("decode-0", pool(40_000), 0.0)
-    admission.serve(frozenset({"decode-0"}), 0.0)
+    admission.serve({"decode-0": 1.0}, 0.0)
     waiting, inside, refused = {}, [], 0
 
     def moved(moves):

@@ -106,13 +106,14 @@ def run(
     engines: Engines | None = None,
     decodes: Mapping[str, Report] | None = None,
     looks: Looks = (),
+    comes_back: Callable[[Fate, float], Ask | None] = lambda *_: None,
 ) -> list[Fate]:
     """Play all to the end. The books are checked after every event, or, of a long play, every twentieth. decodes: whose pools
-    are known from the beginning; none: no leases."""
+    are known from the beginning; none: no leases. comes_back: what follows a refusal; those fates come last."""
     admission = Admission(told)
     for name, report in (decodes or {}).items():
         admission.told(name, report, 0.0)
-    admission.serve(frozenset(decodes or {}), 0.0)
+    admission.serve(dict.fromkeys(decodes or (), 1.0), 0.0)
     work = engines or (lambda ask, _: (ask.first_s, ask.hold_s))
     fates = {str(number): Fate(ask, number) for number, ask in enumerate(asks)}
     order = count()
@@ -130,7 +131,7 @@ def run(
             fate = fates[key]
             fate.entered = now
             fate.decode = admission.leases.place(key)
-            fate.lacked_s = admission.lacked_s(key)
+            fate.lacked_s = admission.lacked_s(key, now)
             first_s, whole_s = work(fate.ask, now)
             if now + first_s <= fate.ask.at + fate.ask.budget_s:
                 at(now + first_s, "first", key)
@@ -138,8 +139,16 @@ def run(
             else:
                 at(fate.ask.at + fate.ask.budget_s, "late", key)
         for key, error in moves.refused:
-            fates[key].refused = error
-            move(admission.leave(key, now), now)
+            refuse(key, error, now)
+
+    def refuse(key: str, error: ToolkitError, now: float) -> None:
+        fates[key].refused = error
+        move(admission.leave(key, now), now)
+        again = comes_back(fates[key], now)
+        if again is not None:
+            number = len(fates)
+            fates[str(number)] = Fate(again, number)
+            at(again.at, "arrive", str(number))
 
     step = 0
     while events:
@@ -158,8 +167,7 @@ def run(
                     admission.prepared(key, fate.ask.workload_class, fate.ask.tokens, now, fate.ask.need), now
                 )
             except (Busy, TooLarge) as error:
-                fate.refused = error
-                move(admission.leave(key, now), now)
+                refuse(key, error, now)
             else:
                 if fate.entered is None and deadline < inf:
                     at(deadline, "expire", key)
