@@ -41,6 +41,10 @@ class Shares:
         kind, tokens = self._by.pop(key, ("", 0))
         self._held[kind] -= tokens
 
+    def kind(self, key: str) -> str:
+        """Of a request inside."""
+        return self._by[key][0]
+
     def rank(self, kind: str) -> float:
         """Tokens per share; the lowest goes first."""
         return self._held[kind] / self._shares.get(kind, 1.0)

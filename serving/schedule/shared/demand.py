@@ -9,21 +9,21 @@ def demand_of(admission: Admission, now: float) -> dict[str, Demand]:
     pools = admission.leases.pools
     every_token = sum(pool.pages * pool.page_size for pool in pools.values())
     held: dict[str, dict[str, int]] = {name: {} for name in pools}
-    for slo_class, lease in admission.holding():
+    for who, lease in admission.holding():
         for name, pages in lease.places:
             if name in held:
-                held[name][slo_class.value] = held[name].get(slo_class.value, 0) + pages
+                held[name][who] = held[name].get(who, 0) + pages
     waiting = list(admission.lining_up())
-    longest_s = max((now - one.ready for one, _ in waiting), default=0.0)
+    longest_s = max((now - one.ready for _, one, _ in waiting), default=0.0)
     demand = {}
     for name, pool in pools.items():
         by_class, largest = held[name], 0
         part = pool.pages * pool.page_size / every_token if every_token else 0.0
-        for one, need in waiting:
+        for who, _, need in waiting:
             pages = need.pages(pool)
             if pages > admission.leases.cap_pages(pool):
                 continue
             largest = max(largest, pages)
-            by_class[one.slo_class.value] = by_class.get(one.slo_class.value, 0) + max(1, int(part * pages))
+            by_class[who] = by_class.get(who, 0) + max(1, int(part * pages))
         demand[name] = Demand(by_class, largest, longest_s)
     return demand

@@ -22,7 +22,7 @@ def test_parts_are_weighted_and_never_above_the_demand() -> None:
     assert given == {"a": 10, "b": 60, "c": 30}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(EVERYBODY)
 def test_the_parts_are_the_pool_and_no_more(asked: dict[str, Demand]) -> None:
     parts = targets(PAGES, asked, WEIGHTS)
@@ -31,7 +31,7 @@ def test_the_parts_are_the_pool_and_no_more(asked: dict[str, Demand]) -> None:
     assert all(part >= 0 for part in parts.values())
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(EVERYBODY)
 def test_nobody_lacks_pages_while_another_has_more_than_it_asks_for(asked: dict[str, Demand]) -> None:
     """But for the floors and for what a large request needs at once."""
@@ -45,7 +45,7 @@ def test_nobody_lacks_pages_while_another_has_more_than_it_asks_for(asked: dict[
             assert parts[gateway] <= max(demand[gateway], floor, one.largest) + 4 * len(asked)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(EVERYBODY, st.integers(0, 5000))
 def test_a_flood_of_one_class_through_one_gateway_leaves_another_class_its_share(
     asked: dict[str, Demand], wanted: int

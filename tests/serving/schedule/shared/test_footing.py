@@ -28,15 +28,17 @@ def run(seed: int, gateways: int, trouble: Trouble, alone: bool, steps: int) -> 
     return world
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("trouble", FOR_ALL_OR_NONE.values(), ids=FOR_ALL_OR_NONE.keys())
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(seed=st.integers(0, 10_000), gateways=st.integers(1, 4))
 def test_nothing_is_given_twice(seed: int, gateways: int, trouble: Trouble) -> None:
     """Crashes, freezes, lost and late messages, gateways' clocks set and running differently, a server killed, emptied, frozen."""
     run(seed, gateways, trouble, alone=True, steps=250)
 
 
-@settings(max_examples=8, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=4, deadline=None)
 @given(seed=st.integers(0, 10_000), gateways=st.integers(1, 4))
 def test_without_alone_nothing_is_given_twice_whoever_is_cut_off(seed: int, gateways: int) -> None:
     run(seed, gateways, ANY, alone=False, steps=250)

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import orjson
+import pytest
 
 from tests.serving.access.valkey import Valkey
 from tests.serving.rig import Rig, records, rig, until
@@ -31,6 +32,7 @@ def readiness(service: Rig) -> tuple[int, dict[str, object]]:
     return status, orjson.loads(body)
 
 
+@pytest.mark.proof
 def test_a_gateway_is_ready_when_it_has_a_part_and_says_which(tmp_path: Path) -> None:
     async def main() -> None:
         with Valkey() as server:
@@ -40,7 +42,11 @@ def test_a_gateway_is_ready_when_it_has_a_part_and_says_which(tmp_path: Path) ->
 
                 (pool,) = service.gateway.admission.leases.pools.values()
                 whole = {"decode-0": pool.pages * pool.page_size}
-                assert readiness(service)[1]["shared"] == {"standing": "granted", "gateways": 1, "tokens": whole}
+                assert readiness(service)[1]["shared"] == {
+                    "standing": "granted",
+                    "gateways": 1,
+                    "tokens": whole,
+                }
                 assert (await service.ask()).status == 200
                 service.gateway.status.metrics()
                 assert service.metric("toolkit_kv_grant_tokens", decode="decode-0") == whole["decode-0"]
@@ -50,6 +56,7 @@ def test_a_gateway_is_ready_when_it_has_a_part_and_says_which(tmp_path: Path) ->
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_a_request_whose_lease_lapses_ends_with_a_typed_error_at_both_engines(tmp_path: Path) -> None:
     """The server dies, and this gateway is told to use nothing without it."""
 

@@ -43,6 +43,7 @@ async def at(server: Valkey, gateway: str, *asks: Ask) -> list[Answer]:
         await ledger.close()
 
 
+@pytest.mark.slow
 def test_the_script_is_its_model(server: Valkey) -> None:
     """Random calls at random times by gateways that know their epoch or not, in order or late, time that stands and jumps."""
     dice = random.Random(7)
@@ -57,7 +58,7 @@ def test_the_script_is_its_model(server: Valkey) -> None:
         client = redis_client(server.url, 1, 10)
         await client.delete(BOOK)
         nonlocal now
-        for _ in range(600):
+        for _ in range(300):
             now += dice.choice((0, 1, 20, 120, 120, 200, 700, -900) if dice.random() < 0.3 else (20, 60))
             gateway = dice.choice("abc")
             numbers[gateway] += dice.choice((1, 1, 1, 0))
@@ -82,6 +83,7 @@ def test_the_script_is_its_model(server: Valkey) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_what_one_has_another_cannot_get(server: Valkey) -> None:
     """By the server's own clock; until what it has expires."""
 

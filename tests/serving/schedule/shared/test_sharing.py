@@ -9,6 +9,8 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 
+import pytest
+
 from tests.serving.access.valkey import Valkey
 from tests.serving.schedule.shared.mini import EACH, PAGES, Mini
 
@@ -84,6 +86,7 @@ def process(url: str) -> Iterator[Process]:
         made.end()
 
 
+@pytest.mark.proof
 def test_a_flood_through_one_gateway_leaves_the_other_its_share_and_takes_what_it_does_not_use() -> None:
     async def main() -> None:
         with Valkey() as server:
@@ -109,6 +112,7 @@ def test_a_flood_through_one_gateway_leaves_the_other_its_share_and_takes_what_i
     asyncio.run(main())
 
 
+@pytest.mark.slow
 def test_killed_or_frozen_a_gateway_loses_its_pages_within_the_ttl_and_who_wakes_ends_its_own_requests() -> (
     None
 ):
@@ -135,6 +139,7 @@ def test_killed_or_frozen_a_gateway_loses_its_pages_within_the_ttl_and_who_wakes
     asyncio.run(main())
 
 
+@pytest.mark.proof
 def test_without_the_server_each_works_on_its_share_and_then_they_agree_again() -> None:
     """Killed with all it knew, then started again empty; no request is ended for it where the shares suffice."""
 
@@ -164,6 +169,7 @@ def test_without_the_server_each_works_on_its_share_and_then_they_agree_again() 
     asyncio.run(main())
 
 
+@pytest.mark.proof
 def test_a_server_that_hangs_holds_nobody_up() -> None:
     async def main() -> None:
         with Valkey() as server:
@@ -180,6 +186,7 @@ def test_a_server_that_hangs_holds_nobody_up() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.proof
 def test_cut_off_and_told_to_use_nothing_alone_a_gateway_ends_what_it_has() -> None:
     async def main() -> None:
         with Valkey() as server:
