@@ -31,7 +31,7 @@ class Set:
     """A key of serve.toml gets this value."""
 
     key: str
-    value: float | str
+    value: float | str  # a bool too
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,25 @@
 """Bounds on load that contradict each other, or the engines."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from math import ceil
+from urllib.parse import urlsplit
 
 from serving.check.facts import Facts
 from serving.check.fix import Set
 from serving.check.rule import Needs, Rule, Severity, Source, Trouble
+from serving.engines.commands import connect_to
 from serving.standing import FAILURES_IN_A_ROW
+from toolkit.core.sample import WorkloadClass
 
+NO_RADIX = "--disable-radix-cache"
 SLOTS, POOL = "--max-running-requests", "--max-total-tokens"
+USUAL_IMAGES: Mapping[WorkloadClass, int] = {
+    WorkloadClass.TEXT_ONLY: 0,
+    WorkloadClass.IMAGE_SHORT: 1,
+    WorkloadClass.MULTI_IMAGE_LONG: 2,
+    WorkloadClass.HIGH_RES: 1,
+}
+"""The least number of images with which a request is of that class."""
 RETRY_SHARE = 0.2
 """Finagle's default retry budget (docs/decisions/0023)."""
 
@@ -33,6 +45,11 @@ def _pool_tokens(facts: Facts) -> int:
     return int(min(pools, default=0))
 
 
+def _leased(facts: Facts) -> int:
+    """Most tokens that one request may hold; 0 as above."""
+    return int(facts.config.lease.cap * _pool_tokens(facts))
+
+
 def _pool(facts: Facts) -> Iterator[Trouble]:
     pool, tokens, images = _pool_tokens(facts), facts.largest_tokens, facts.config.access.max_images
     answer = facts.config.default_max_tokens.multi_image_long
@@ -40,6 +57,45 @@ def _pool(facts: Facts) -> Iterator[Trouble]:
         told = f"{images} images of up to {tokens} tokens and an answer of {answer}, and a KV pool of {pool}"
         fits = max(1, (pool - answer) // tokens)
         yield Trouble("access.max_images", told, Set("access.max_images", fits))
+
+
+def _usual(facts: Facts) -> Iterator[Trouble]:
+    pool, leased, config = _pool_tokens(facts), _leased(facts), facts.config
+    images = {workload: number * facts.largest_tokens for workload, number in USUAL_IMAGES.items()}
+    needs = {workload: config.default_max_tokens.of(workload) + images[workload] for workload in images}
+    workload = max(needs, key=lambda one: needs[one])
+    if pool and needs[workload] > leased:
+        told = f"{leased} tokens for one request; {workload.value} takes {needs[workload]} where it names no max_tokens"
+        if needs[workload] <= pool:
+            fix = Set("lease.cap", ceil(100 * needs[workload] / pool) / 100)
+        else:
+            fix = Set(f"default_max_tokens.{workload.value}", max(1, leased - images[workload]))
+        yield Trouble("lease.cap", told, fix)
+
+
+def _most(facts: Facts) -> Iterator[Trouble]:
+    leased, tokens, most = _leased(facts), facts.largest_tokens, facts.config.access.max_images
+    answer = facts.config.default_max_tokens.multi_image_long
+    if leased and tokens and answer + most * tokens > leased:
+        fits = max(1, (leased - answer) // tokens)
+        told = f"{most} images of up to {tokens} tokens and an answer of {answer}, and {leased} tokens for one request"
+        yield Trouble("access.max_images", told, Set("access.max_images", fits))
+
+
+def _affinity(facts: Facts) -> Iterator[Trouble]:
+    prefills = facts.of("prefill")
+    if facts.config.pairing.affinity and len(prefills) > 1:
+        for engine in prefills:
+            if engine.has(NO_RADIX):
+                told = f"{NO_RADIX}, and pairing.affinity sends what it has seen to it again"
+                yield Trouble(engine.name, told, Set("pairing.affinity", False))
+
+
+def _itself(facts: Facts) -> Iterator[Trouble]:
+    gateway, url = facts.config.gateway, urlsplit(facts.config.fallback.url)
+    here = (gateway.host, connect_to(gateway.host), "localhost")
+    if url.hostname in here and url.port == gateway.port:
+        yield Trouble("fallback.url", f"{facts.config.fallback.url} is this gateway", Set("fallback.url", ""))
 
 
 def _share(facts: Facts) -> Iterator[Trouble]:
@@ -95,6 +151,46 @@ RULES = (
         _pool,
         flags=(POOL,),
         needs=Needs.MODEL,
+    ),
+    Rule(
+        "lease-under-usual",
+        Severity.WARNING,
+        "a lease cap below what a usual request takes",
+        "Such a request is refused (413 kv_lease_exceeded) though its client asked for nothing special: the answer's length is"
+        " the gateway's default (default_max_tokens), the images are one or two of the largest.",
+        (Source("serving/schedule/lease.py"),),
+        _usual,
+        flags=(POOL,),
+        needs=Needs.MODEL,
+    ),
+    Rule(
+        "images-over-lease",
+        Severity.NOTE,
+        "a lease cap below a request of the most and largest images",
+        "The cap refuses it (413 kv_lease_exceeded), or lets its images shrink where the class has `degrade`, but only after"
+        " its images were fetched. A lower access.max_images says so at once.",
+        (Source("serving/schedule/lease.py"),),
+        _most,
+        flags=(POOL,),
+        needs=Needs.MODEL,
+    ),
+    Rule(
+        "affinity-without-cache",
+        Severity.WARNING,
+        "requests kept together on prefills that remember nothing",
+        "Without a radix cache there is nothing to come back to; the load is only spread less evenly.",
+        (Source("serving/affinity.py"),),
+        _affinity,
+        flags=(NO_RADIX,),
+        needs=Needs.ENGINES,
+    ),
+    Rule(
+        "fallback-to-itself",
+        Severity.ERROR,
+        "a fallback that is the gateway itself",
+        "What no pair can answer comes back as a new request, and again, until its budget ends.",
+        (Source("serving/fallback_config.py"),),
+        _itself,
     ),
     Rule(
         "retries-add-load",

@@ -31,6 +31,8 @@ ELSEWHERE: tuple[tuple[str, str], ...] = (
     ("RDMA without devices; only one of attach_prefill and attach_decode", "reading serve.toml"),
     ("access.memory_mb too small for one body or one image file of the largest size", "reading serve.toml"),
     ("retry.cap_s below retry.base_s; a store's URL with credentials", "reading serve.toml"),
+    ("the admin API open to other machines without tokens; a fallback's URL with credentials", "reading serve.toml"),
+    ("pools that name no prefill of this service, leave one out or serve a class twice", "planning, before the check"),
     ("GPU ids named twice, for both roles, or that tp does not divide", "planning, before the check"),
     ("no GPU, no engine environment, a port that is taken, no model in the folder", "`toolkit serve` without --check"),
     ("an attached engine in another role than given, or without its bootstrap server", "`toolkit serve`, by asking it"),

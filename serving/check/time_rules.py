@@ -118,6 +118,7 @@ def _probes(facts: Facts) -> Iterator[Trouble]:
     budget_s = min(facts.config.budget_s(slo) for slo in SloClass if slo is not SloClass.REALTIME)
     looks = {
         "gateway.health_interval_s": facts.config.gateway.health_interval_s,
+        "lease.look_interval_s": facts.config.lease.look_interval_s,
     }
     for key, interval_s in looks.items():
         if interval_s > budget_s:
