@@ -5,6 +5,7 @@ DIR holds a run folder per probe (probe-01-4: plan, samples, report) and peak.js
 
 import asyncio
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
@@ -72,6 +73,8 @@ def run_peak(
     Raises EnvironmentFault when nothing answers, UsageFault for a profile without a rate or a probe too short to decide.
     """
     search, test = _search(profile, asked), _test(profile, asked)
+    if asked.probe_s is not None and not 0 < asked.probe_s < math.inf:
+        raise UsageFault(f"--probe-seconds {asked.probe_s:g}: a number of seconds, as 300.")
     if asked.probe_s is not None and asked.probe_s < test.needed_s(search.start):
         raise UsageFault(
             f"a probe of {asked.probe_s:g} s cannot decide at {search.start:g}/s: even a faultless server needs "

@@ -210,15 +210,15 @@ def _barren(first: Sequence[Shot], run_s: float) -> Barren | None:
 
 
 def _breach(during: Sequence[Shot], begin_s: float, end_s: float) -> float | None:
-    """End of the first window whose attainment is under the objective; None when there is none."""
+    """End of the first window whose attainment is under the objective, at most the surge's; None when there is none."""
     for start, window in _windows(during, begin_s, end_s):
         if window and sum(shot.good for shot in window) < BREACH_ATTAINMENT * len(window):
-            return start + WINDOW_S - begin_s
+            return min(start + WINDOW_S, end_s) - begin_s
     return None
 
 
 def _recovery(after: Sequence[Shot], end_s: float, run_s: float, bound_s: float) -> float | None:
-    """End of the first window after the surge whose P95 TTFT is under the bound.
+    """End of the first window after the surge whose P95 TTFT is under the bound, at most the run's.
 
     Over all who came in it: who did not get a whole answer waited for ever, or a service that sheds would be well at once.
     """
@@ -228,7 +228,7 @@ def _recovery(after: Sequence[Shot], end_s: float, run_s: float, bound_s: float)
         )
         # The 95th of a hundred, not interpolated: infinity has no neighbour.
         if waits and waits[math.ceil(0.95 * len(waits)) - 1] <= bound_s:
-            return start + WINDOW_S - end_s
+            return min(start + WINDOW_S, run_s) - end_s
     return None
 
 

@@ -2,6 +2,7 @@
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -114,6 +115,19 @@ def two_workers(server, profile, tmp_path, started):
         return master, workers, folder
 
     return start
+
+
+@pytest.mark.proof
+def test_a_worker_without_a_master_says_so_soon(started):
+    """locust would look for five minutes. Exit code 3, and what to start."""
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))  # and does not listen
+        worker = toolkit("--worker", f"127.0.0.1:{nobody.getsockname()[1]}")
+        started.append(worker)
+        said = worker.communicate(timeout=60)[1]
+
+    assert worker.returncode == 3
+    assert "toolkit bench --master" in said
 
 
 def test_two_workers_are_one_run(two_workers, server):

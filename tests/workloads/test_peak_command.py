@@ -137,6 +137,15 @@ def test_ctrl_c_prints_what_is_known_and_exits_130(slotted, profile, app, tmp_pa
     assert json.loads((tmp_path / "p" / "peak.json").read_text()) == report
 
 
+@pytest.mark.parametrize("seconds", ["nan", "inf", "0", "-1"])
+def test_a_probe_of_no_length_is_refused_as_that(slotted, profile, app, tmp_path, seconds):
+    """Not as one that is too short."""
+    result = ask(app, profile(10), slotted, tmp_path / "p", "--probe-seconds", seconds)
+
+    assert isinstance(result.exception, UsageFault)
+    assert "a number of seconds" in result.exception.message
+
+
 def test_a_probe_too_short_to_decide_is_refused_before_anything_is_sent(slotted, profile, app, tmp_path):
     """The message says how long it must be."""
     result = ask(app, profile(10), slotted, tmp_path / "p", "--probe-seconds", "3")

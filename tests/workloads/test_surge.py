@@ -43,6 +43,18 @@ def test_a_surge_that_is_absorbed_passes():
     assert 20 <= verdict.recovered_after_s <= 40
 
 
+def test_times_never_lie_beyond_what_was_run():
+    """A surge of 3 s, a recovery of 12 s: both shorter than the window that judges them."""
+    shots = [
+        Shot(number / 4, TEXT, not 24 <= number < 36, True, 5.0 if 24 <= number < 36 else 0.2)
+        for number in range(84)
+    ]
+    verdict = judge(shots, 6.0, 9.0, 21.0, np.random.default_rng(1))
+
+    assert verdict.breached_after_s == 3.0
+    assert verdict.recovered_after_s == 12.0
+
+
 def test_shedding_what_does_not_fit_passes_if_goodput_is_kept():
     """At twice the peak half the requests may be told to come back; the service still does its peak's work."""
     verdict = run(good_in_surge=0.5)

@@ -32,6 +32,8 @@ from workloads.locust.shape import PlanShape
 
 LOOK_EVERY_S = 0.1
 START_WITHIN_S = 10.0
+MASTER_WITHIN_S = 15.0
+"""Locust itself would look for a master for five minutes."""
 log = logging.getLogger("locust.toolkit")
 
 
@@ -74,20 +76,30 @@ def _work(brief: Brief, over: Event, interrupted: Event) -> int:
     """A worker, until its master says quit."""
     environment = Environment(user_classes=[Planned])
     hands: list[Hand] = []
+    connected = Event()
 
     def connect() -> None:
         runner = environment.create_worker_runner(brief.host, brief.port)
         hands.append(Hand(environment, runner))
+        connected.set()
         tell({"event": "connected"})
         runner.greenlet.join()
         over.set()
 
     connecting = gevent.spawn(connect)
     connecting.link_exception(lambda _: over.set())
-    over.wait()
+    gevent.wait([connected, over], timeout=MASTER_WITHIN_S, count=1)
+    if connected.is_set():
+        over.wait()
     runner: Any = environment.runner
     if runner is None or not runner.connected:
-        tell({"event": "failed", "message": f"no master answers at {brief.host}:{brief.port}"})
+        where = f"{brief.host}:{brief.port}"
+        tell(
+            {
+                "event": "failed",
+                "message": f"no master answers at {where}: start `toolkit bench --master` there first",
+            }
+        )
         return 1
     runner.stop()
     environment.events.quitting.fire(environment=environment, reverse=True)
