@@ -16,7 +16,17 @@ from typing import TYPE_CHECKING, Any
 
 from toolkit.core.clock import Clock
 from toolkit.core.http.errors import TransportError
-from toolkit.core.names import DECODE_QUEUED, ENGINE_UP, IN_FLIGHT, PAIR_READY, SEATED, WAITING
+from toolkit.core.names import (
+    DECODE_QUEUED,
+    ENGINE_UP,
+    IN_FLIGHT,
+    KV_LEASED,
+    KV_POOL,
+    KV_WAITING,
+    PAIR_READY,
+    SEATED,
+    WAITING,
+)
 
 if TYPE_CHECKING:
     from toolkit.core.http.client import HttpClient
@@ -43,7 +53,8 @@ ROUTER_RETRIES = "smg_worker_retries_total"
 TOKEN_USAGE = "sglang:token_usage"  # noqa: S105 - a metric
 
 NAMES: tuple[str, ...] = (
-    *(metric.name for metric in (SEATED, WAITING, IN_FLIGHT, DECODE_QUEUED, ENGINE_UP, PAIR_READY)),
+    *(m.name for m in (SEATED, WAITING, IN_FLIGHT, DECODE_QUEUED, ENGINE_UP, PAIR_READY)),
+    *(m.name for m in (KV_POOL, KV_LEASED, KV_WAITING)),
     *QUEUES,
     *RUNNING,
     TOKEN_USAGE,

@@ -82,7 +82,9 @@ def interval(over: Sequence[Block], figure: Figure, rng: Generator) -> Interval:
     """The figure of these blocks; draws in which it is not defined say nothing."""
     value = figure(over)
     known = [one for one in map(figure, _draws(over, rng)) if not np.isnan(one)]
-    return Interval(value, *(float(x) for x in np.percentile(known or [value], [2.5, 97.5])))
+    # By rank: a figure may be infinite, and nothing lies between that and another.
+    ends = np.percentile(known or [value], [2.5, 97.5], method="inverted_cdf")
+    return Interval(value, *(float(end) for end in ends))
 
 
 def ratio(

@@ -20,10 +20,10 @@ from serving.service import Service
 from toolkit.core.config import Section, merge, set_path, validate
 from toolkit.core.errors import InvalidRequest, UsageFault
 
-LIVE = ("schedule", "retry", "shed", "realtime", "standard", "batch")
+LIVE = ("schedule", "lease", "retry", "shed", "realtime", "standard", "batch")
 """Sections whose values are read where they are used, so that a change holds from then on."""
-FIXED = frozenset({"retry.window_s"})
-"""Keys of theirs that are not: what was counted in one window says nothing about another."""
+FIXED = frozenset({"retry.window_s", "lease.look_interval_s"})
+"""Keys of theirs that are not: what was counted in one window says nothing about another, and looking goes its round."""
 
 INSTANCE = "instance."
 POOL = "pool."

@@ -237,3 +237,15 @@ def test_a_taken_port_is_said_early(tmp_path: Path) -> None:
 def test_the_shown_toml_is_toml() -> None:
     """By the standard library's parser."""
     assert tomllib.loads(to_toml(ServeConfig()))["gateway"]["port"] == 8000
+
+
+def test_the_experiment_on_lease_caps_asks_for_what_it_lacks(tmp_path: Path) -> None:
+    """A service to change, classes that exist, parts of a pool."""
+    for words, told in (
+        ((), "give --live"),
+        (("--live", "--short", "tiny"), "text_only"),
+        (("--live", "--caps", "a"), "0.3,0.15,0.08"),
+        (("--live",), "running `toolkit serve`"),
+    ):
+        done = toolkit("experiment", "lease-cap", *words, cwd=tmp_path)
+        assert (done.returncode, told in done.stderr) == (2, True), done.stderr

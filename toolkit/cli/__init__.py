@@ -16,6 +16,7 @@ from toolkit.cli import (
     bench,
     config,
     doctor,
+    experiment,
     peak,
     plan,
     request,
@@ -61,6 +62,7 @@ bench.app.command()(transfer.transfer)
 app.add_typer(admin.app, name="admin")
 app.add_typer(bench.app, name="bench")
 app.add_typer(config.app, name="config")
+app.add_typer(experiment.app, name="experiment")
 app.add_typer(plan.app, name="plan")
 app.add_typer(workload.app, name="workload")
 
