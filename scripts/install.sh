@@ -68,6 +68,9 @@ if ! is_current .venv "${toolkit_inputs[@]}"; then
     say "Toolkit environment: ready after $(seconds "$began")."
 fi
 
+# For the test of docs/deploy/nginx.conf alone, so that nothing fails for want of it.
+[[ -d .venv/nginx ]] || scripts/nginx.sh .venv/nginx || { mkdir -p .venv/nginx && say "nginx: not to be had here; the test behind it is skipped."; }
+
 if ! is_current .venv-engine "${engine_inputs[@]}"; then
     began=$SECONDS
     say "Engine environment (.venv-engine, $kind): installing; about 2 GB and three minutes without a GPU, more with one."

@@ -79,7 +79,8 @@ class Client:
 
 
 def test_a_gateway_that_dies_or_stops_behind_nginx(tmp_path):
-    """Streams pass as they come; what was not begun is answered by the other gateway; what was begun is not sent again."""
+    """Streams pass as they come; what was not begun is answered by the other gateway; what was begun is not sent
+    again. What the one that died was told by its operator holds when it is back."""
 
     async def scenario():
         async with (
@@ -100,6 +101,7 @@ def test_a_gateway_that_dies_or_stops_behind_nginx(tmp_path):
             waiting = [asyncio.create_task(client.ask(stream)) for stream in (True, False, True, False)]
             await until(lambda: asked(decode) == 5, 15)
             there = await open_on(dies)
+            await dies.set(**{"batch.weight": 0.5})
             await dies.end(signal.SIGKILL)
             await until(lambda: asked(decode) == 5 + there - 1, 15)
             decode.set()
@@ -118,6 +120,7 @@ def test_a_gateway_that_dies_or_stops_behind_nginx(tmp_path):
 
             # A gateway that stops says 503, and the other one answers; what it has, it ends.
             await dies.start()
+            assert (await dies.admin("GET", "/state"))["settings"]["batch.weight"] == 0.5
             decode.set(**FROZEN)
             held = [asyncio.create_task(client.ask()) for _ in range(2)]
             before = asked(decode)
