@@ -19,6 +19,7 @@ two values that were given are compared."""
 CHECKSUM = "--disaggregation-enable-kv-checksum"
 PRIORITIES, REFUSES = "--enable-priority-scheduling", "--abort-on-priority-when-disabled"
 FORCE_TCP = "MC_FORCE_TCP"
+SESSION_PROBE = "SGLANG_ENABLE_FAILED_SESSION_PROBE"
 MOONCAKE = "https://github.com/kvcache-ai/Mooncake/blob/main"
 
 
@@ -86,6 +87,13 @@ def _refuses_priorities(facts: Facts) -> Iterator[Trouble]:
     for engine in facts.real:
         if engine.has(REFUSES) and not engine.has(PRIORITIES):
             yield Trouble(engine.name, f"{REFUSES} without {PRIORITIES}", Drop((REFUSES,)))
+
+
+def _no_probe(facts: Facts) -> Iterator[Trouble]:
+    for engine in facts.ours:
+        if engine.role == "prefill" and not engine.switched_on(SESSION_PROBE, default=True):
+            told = f"{SESSION_PROBE}={engine.environment[SESSION_PROBE]}"
+            yield Trouble(engine.name, told, Shell(f"unset {SESSION_PROBE}"))
 
 
 RULES = (
@@ -175,6 +183,21 @@ RULES = (
         (Source("srt/arg_groups/fields/disagg.py:102", "'none' keeps no backup"),),
         _backup,
         flags=(BACKUP,),
+        needs=Needs.ENGINES,
+    ),
+    Rule(
+        "sessions-stay-failed",
+        Severity.WARNING,
+        "no probes of failed KV transfer sessions",
+        "After one failed transfer prefill gives that decode nothing until its probe gets through, 30 s later at the soonest."
+        " Without the probe the pair fails every request until one of the two is restarted.",
+        (
+            Source("srt/disaggregation/mooncake/conn.py:2590", "in self.failed_sessions"),
+            Source("srt/environ.py:872", "SGLANG_ENABLE_FAILED_SESSION_PROBE = EnvBool(True)"),
+            Source("https://github.com/sgl-project/sglang/issues/13054"),
+        ),
+        _no_probe,
+        variables=(SESSION_PROBE,),
         needs=Needs.ENGINES,
     ),
     Rule(

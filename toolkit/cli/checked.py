@@ -34,7 +34,10 @@ def refuse(plan: Plan) -> None:
         )
     if warnings := report.of(Severity.WARNING):
         names = ", ".join(dict.fromkeys(one.id for one in warnings))
-        typer.echo(f"{counted(report)}: {names} (what to do: the same command with --check)", err=True)
+        several = "s" if len(warnings) > 1 else ""
+        typer.echo(
+            f"{len(warnings)} warning{several}: {names} (what to do: the same command with --check)", err=True
+        )
 
 
 def _report(plan: Plan) -> Report:

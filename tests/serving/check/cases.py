@@ -56,6 +56,7 @@ CASES = (
     ),
     Case("checksum-one-sided", (extra("--disaggregation-enable-kv-checksum", role="prefill"),)),
     Case("retraction-loses-requests", (extra("--disaggregation-decode-retraction-backup", "none"),)),
+    Case("sessions-stay-failed", environment={"SGLANG_ENABLE_FAILED_SESSION_PROBE": "false"}),
     Case(
         "rdma-forced-to-tcp",
         ('engine.transfer = "rdma"', 'engine.ib_device = "mlx5_0"'),
