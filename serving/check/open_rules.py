@@ -10,11 +10,16 @@ from serving.check.rule import Needs, Rule, Severity, Source, Trouble
 KEY, ADMIN_KEY = "--api-key", "--admin-api-key"
 
 
-def _keys(facts: Facts) -> Iterator[Trouble]:
+def _key(facts: Facts) -> Iterator[Trouble]:
     for engine in facts.real:
-        for flag, refuses in ((KEY, "every request"), (ADMIN_KEY, "every abort")):
-            if engine.has(flag):
-                yield Trouble(engine.name, f"{flag}: the engine refuses {refuses} of the gateway", Drop((flag,)))  # fmt: skip
+        if engine.has(KEY):
+            yield Trouble(engine.name, f"{KEY}, which the gateway does not have", Drop((KEY,)))
+
+
+def _admin_key(facts: Facts) -> Iterator[Trouble]:
+    for engine in facts.real:
+        if engine.has(ADMIN_KEY):
+            yield Trouble(engine.name, f"{ADMIN_KEY}, which the gateway does not have", Drop((ADMIN_KEY,)))
 
 
 def _engines(facts: Facts) -> Iterator[Trouble]:
@@ -44,14 +49,23 @@ RULES = (
         "engine-key",
         Severity.ERROR,
         "an API key on engines behind the gateway",
-        "The gateway has no key for engines: with --api-key each of its requests is a 401, with --admin-api-key each"
-        " /abort_request is, and engines go on with what nobody waits for.",
+        "The gateway has no key for engines: each of its requests is a 401. Keep strangers out by the network instead.",
+        (Source("srt/utils/auth.py:148", "if api_key:"),),
+        _key,
+        flags=(KEY,),
+        needs=Needs.ENGINES,
+    ),
+    Rule(
+        "engine-admin-key",
+        Severity.WARNING,
+        "an admin API key on engines behind the gateway",
+        "Each /abort_request of the gateway is a 401: engines go on with what nobody waits for, just when they are late.",
         (
             Source("srt/utils/auth.py:134", "if admin_api_key:"),
             Source("srt/entrypoints/http_server.py:1722", "AuthLevel.ADMIN_OPTIONAL"),
         ),
-        _keys,
-        flags=(KEY, ADMIN_KEY),
+        _admin_key,
+        flags=(ADMIN_KEY,),
         needs=Needs.ENGINES,
     ),
     Rule(

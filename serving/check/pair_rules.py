@@ -15,7 +15,7 @@ BACKUP = "--disaggregation-decode-retraction-backup"
 BACKEND, ALLOCATION = "--disaggregation-transfer-backend", "--disaggregation-decode-allocation-policy"
 ALIKE = {"--page-size": "", "--kv-cache-dtype": "", BACKEND: "mooncake", ALLOCATION: "early"}
 """Flags that both roles must have alike, with SGLang's defaults; empty: the default depends on model and machine, so only
-two values that were given are compared."""
+two values that were given are compared. mooncake_tcp is mooncake, which takes TCP by itself where there is no RDMA."""
 CHECKSUM = "--disaggregation-enable-kv-checksum"
 PRIORITIES, REFUSES = "--enable-priority-scheduling", "--abort-on-priority-when-disabled"
 FORCE_TCP = "MC_FORCE_TCP"
@@ -58,10 +58,10 @@ def _hrrn(facts: Facts) -> Iterator[Trouble]:
 def _unlike(facts: Facts) -> Iterator[Trouble]:
     for prefill, decode in zip(facts.of("prefill")[:1], facts.of("decode")[:1], strict=False):
         for flag, default in ALIKE.items():
-            ours, theirs = prefill.value(flag, default), decode.value(flag, default)
+            ours, theirs = (one.value(flag, default).removesuffix("_tcp") for one in (prefill, decode))
             if "" not in (ours, theirs) and ours != theirs:
                 told = f"{flag} is {ours} on prefill and {theirs} on decode"
-                yield Trouble("prefill and decode", told, Put(flag, (ours,)))
+                yield Trouble("prefill and decode", told, Put(flag, (prefill.value(flag, default),)))
 
 
 def _checksum(facts: Facts) -> Iterator[Trouble]:
@@ -202,7 +202,7 @@ RULES = (
     ),
     Rule(
         "rdma-forced-to-tcp",
-        Severity.ERROR,
+        Severity.WARNING,
         "RDMA asked for, and MC_FORCE_TCP in the environment",
         "Mooncake looks whether the variable is there, not at its value, and installs its TCP transport.",
         (

@@ -122,7 +122,7 @@ CASES = (
     Case("drill-switched-on", environment={"SGLANG_TEST_DISAGG_FAILURE_PROB": "0.2"}),
     Case("tokens-in-bundles", (extra("--stream-interval", "4"),)),
     Case("engine-key", (extra("--api-key", "k" * 16),)),
-    Case("engine-key", (extra("--admin-api-key", "k" * 16),)),
+    Case("engine-admin-key", (extra("--admin-api-key", "k" * 16),)),
     Case("engines-open", ('engine.host = "0.0.0.0"',)),
     Case("gateway-open", ('gateway.host = "0.0.0.0"',)),
 )

@@ -69,6 +69,16 @@ def test_what_sglang_made_of_unsaid_settings_counts_too() -> None:
     assert only(report, "roles-unlike").what == "--page-size is 1 on prefill and 64 on decode"
 
 
+def test_mooncake_over_tcp_is_mooncake() -> None:
+    """It takes TCP by itself where there is no RDMA."""
+    words = f"{USUAL} --disaggregation-transfer-backend "
+
+    assert "roles-unlike" not in {
+        one.id for one in looked(told(words + "mooncake_tcp"), told(words + "mooncake")).findings
+    }
+    assert only(looked(told(words + "nixl"), told(words + "mooncake")), "roles-unlike")
+
+
 def test_their_model_is_read_where_its_folder_is_here(tmp_path: Path) -> None:
     """For the sizes of images, and the pool that they must fit."""
     (tmp_path / "config.json").write_text(json.dumps(QWEN))
