@@ -49,7 +49,7 @@ async def watched(*minis: Mini) -> AsyncIterator[None]:
 class Process:
     """A Mini of its own that takes all it can get."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, ttl_s: float) -> None:
         command = [
             "setpriv",
             "--pdeathsig",
@@ -58,7 +58,7 @@ class Process:
             "-m",
             "tests.serving.schedule.shared.mini",
         ]
-        self.popen = subprocess.Popen([*command, url, str(TTL_S)], stdout=subprocess.PIPE, bufsize=0)
+        self.popen = subprocess.Popen([*command, url, str(ttl_s)], stdout=subprocess.PIPE, bufsize=0)
         assert self.popen.stdout is not None
         os.set_blocking(self.popen.stdout.fileno(), False)
         self._text = b""
@@ -78,8 +78,8 @@ class Process:
 
 
 @contextlib.contextmanager
-def process(url: str) -> Iterator[Process]:
-    made = Process(url)
+def process(url: str, ttl_s: float = TTL_S) -> Iterator[Process]:
+    made = Process(url, ttl_s)
     try:
         yield made
     finally:
@@ -135,6 +135,22 @@ def test_killed_or_frozen_a_gateway_loses_its_pages_within_the_ttl_and_who_wakes
                 os.kill(other.popen.pid, signal.SIGKILL)
                 await until(lambda: one.held == PAGES)
                 assert not one.revoked
+
+    asyncio.run(main())
+
+
+@pytest.mark.proof
+def test_what_a_killed_gateway_held_is_with_the_other_within_the_ttl() -> None:
+    """Leased again, not only free in the books."""
+
+    async def main() -> None:
+        with Valkey() as server, process(server.url, 4.0) as other:
+            async with Mini(server.url, 4.0) as one:
+                await until(lambda: other.told()[0] >= 0.9 * PAGES and one.sharing.state.gateways == 2)
+                one.offer(PAGES // EACH)
+                os.kill(other.popen.pid, signal.SIGKILL)
+
+                assert await until(lambda: one.held == PAGES) <= 4.0
 
     asyncio.run(main())
 
