@@ -139,9 +139,9 @@ def test_a_server_that_fails_is_an_entry_and_no_exception(chat_server, scripts, 
     assert failures == [code, "None"]
 
 
-def test_the_locustfile_of_the_readme_runs(tmp_path):
+def test_the_locustfile_of_the_docs_runs(tmp_path):
     """As it stands there, by locust's own command: its requests are in locust's statistics."""
-    page = (Path(__file__).parents[2] / "README.md").read_text()
+    page = (Path(__file__).parents[2] / "docs/loading.md").read_text()
     locustfile = tmp_path / "locustfile.py"
     locustfile.write_text(page.partition("```python\n")[2].partition("```")[0])
 
