@@ -175,7 +175,8 @@ Next: {own_command()} bench --profile smoke        Stop: Ctrl-C
 def store_line(name: str, service: Service, standing: str, folder: Path) -> str:
     """A store that requests go on without: where, and whether it works."""
     config = service.config
-    where = masked(config.storage.url if name == "object store" else config.access.shared_cache_url)
+    urls = {"object store": config.storage.url, "shared ledger": config.shared.url}
+    where = masked(urls.get(name, config.access.shared_cache_url))
     if standing == "works":
         return f"  {where}"
     how = "has not answered yet" if standing == "unknown" else f"FAILS ({standing.removeprefix('fails: ')})"
