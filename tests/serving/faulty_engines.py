@@ -41,6 +41,8 @@ REFUSALS = {Fate.FULL: 503, Fate.LIMITED: 429, Fate.FAILED: 500, Fate.REJECTED: 
 NEVER_S = 1e6
 TOKEN_S = 0.01
 LATE_S = 8.0
+POOL_TOKENS, PAGE_SIZE = 20_000, 16
+"""Of each decode; what requests hold there only the gateway knows."""
 
 
 def event(document: dict[str, Any]) -> bytes:
@@ -162,8 +164,10 @@ class FaultyEngines:
             raise
 
     def _page(self, path: str) -> dict[str, Any]:
+        if path == "server_info":
+            return {"page_size": PAGE_SIZE}
         now = asyncio.get_running_loop().time()
-        return {"loads": [{"timestamp": now}]} if path.startswith("v1/loads") else {}
+        return {"loads": [{"timestamp": now, "max_total_num_tokens": POOL_TOKENS, "num_used_tokens": 0}]}
 
     def _told(self, status: int, document: object) -> Answer:
         return Answer(status, [(0.0, orjson.dumps(document))], self._freed)

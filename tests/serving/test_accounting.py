@@ -64,7 +64,7 @@ def bad_input(source):
 
 def client(source, photo):
     """One of all kinds of clients, with one of all kinds of requests."""
-    fields = {"stream": source.random() < 0.7, "max_tokens": source.choice((2, 16, 64, 4000))}
+    fields = {"stream": source.random() < 0.7, "max_tokens": source.choice((2, 16, 64, 2500, 4000))}
     if source.random() < 0.05:
         fields["n"] = 2
     body = with_images(photo, **fields) if source.random() < 0.02 else chat(**fields)
@@ -116,15 +116,14 @@ class Play:
         clock = virtual_loop.LoopClock(asyncio.get_running_loop())
         self.gateway = Gateway(service, run_dir, clock, random.Random(seed + 2))
         self.exchanges: list[FakeExchange] = []
-        self.looks = 0
+        self.looks = self.leased = 0
         self.lasted_s = 0.0
 
     async def run(self, requests):
         gateway = self.gateway
         await gateway.start()
-        around = [
-            asyncio.create_task(work) for work in (gateway.prober.run(), self._weather(), self._audit())
-        ]
+        beside = (gateway.prober.run(), gateway.kv.run(), self._weather(), self._audit())
+        around = [asyncio.create_task(work) for work in beside]
         try:
             async with asyncio.timeout(60):
                 while not gateway.book.ready:
@@ -134,6 +133,8 @@ class Play:
             self.lasted_s = asyncio.get_running_loop().time() - began
         finally:
             for task in around:
+                if task.done():
+                    task.result()
                 task.cancel()
             await asyncio.gather(*around, return_exceptions=True)
         await gateway.dispatcher.drain()
@@ -177,6 +178,7 @@ class Play:
         while True:
             await asyncio.sleep(0.5)
             self.gateway.admission.check()
+            self.leased += self.gateway.admission.leases.binding
             taken = sum(state.in_flight for state in self.gateway.book.pairs.values())
             assert taken <= 2 * self.gateway.admission.running
             self.looks += 1
@@ -187,6 +189,8 @@ class Play:
         gateway.admission.check()
         gateway.book.check()
         assert gateway.admission.idle and gateway.lifecycle.open_requests == 0
+        assert not gateway.admission.leases.holders
+        assert not any(pool.leased for pool in gateway.admission.leases.pools.values())
         assert gateway.pool.busy == gateway.pool.queued == 0
         assert self.engines.open_connections == 0
         assert self.engines.working == {}
@@ -248,7 +252,8 @@ def test_2000_requests_with_random_faults_end_in_2000_outcomes_and_leave_nothing
 
     assert set(outcomes) == set(Outcome) - {Outcome.INTERNAL_ERROR}
     assert set(play.engines.drawn) == set(Fate)
-    assert play.looks > 20
+    assert play.looks > 20 and play.leased > play.looks / 2
+    assert any(record["error_code"] == "kv_lease_exceeded" for record in found)
 
 
 @pytest.mark.slow
