@@ -75,8 +75,12 @@ class PairBook(Standing):
         self.instances[engine].drained = True
 
     def undrain(self, engine: str) -> None:
-        """It gets new requests again. Raises KeyError."""
-        self.instances[engine].drained = False
+        """It gets new requests again: at first where nothing better serves, as nothing came out of it meanwhile that would
+        tell how it is. Raises KeyError."""
+        if self.instances[engine].drained:
+            self.instances[engine].drained = False
+            for state in self._pairs_of(engine):
+                state.suspect = state.suspect or state.proven
 
     def weigh(self, engine: str, weight: float) -> None:
         """Its part of the work beside others of its role, 1 by default. Raises KeyError, and ValueError unless above 0."""

@@ -134,6 +134,8 @@ class Status:
         telemetry.gauge(names.IMAGE_CACHE_ENTRIES, self._access.held_images, tier=TIER)
         if self._access.shared_up is not None:
             telemetry.gauge(names.SHARED_CACHE_UP, self._access.shared_up)
+        for kind in self._admission.shares.kinds:
+            telemetry.gauge(names.POOL_HELD, self._admission.shares.held(kind), pool=kind)
         for name, one in self._book.instances.items():
             role = one.endpoint.role
             telemetry.gauge(names.ENGINE_UP, self._book.is_up(name), engine=name, role=role)

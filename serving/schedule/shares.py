@@ -27,6 +27,11 @@ class Shares:
         """Keys of the requests inside."""
         return set(self._by)
 
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Those that share."""
+        return tuple(self._shares)
+
     def retune(self, shares: Mapping[str, float]) -> None:
         """Other weights from now on."""
         self._shares = dict(shares)

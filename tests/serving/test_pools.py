@@ -10,7 +10,10 @@ from serving.pairs import PairBook
 from serving.pools import Pools
 from serving.service import EngineEndpoint
 from serving.topology import plan
-from tests.serving.rig import chat, rig
+from tests.serving.fake_exchange import FakeExchange
+from tests.serving.rig import chat, rig, until
+from tests.serving.stand_ins import FROZEN
+from tests.serving.test_lifecycle import picture, with_images
 from toolkit.cli.toml import to_toml
 from toolkit.core.config import load, read_toml, validate
 from toolkit.core.errors import EngineUnavailable, UsageFault
@@ -168,3 +171,68 @@ def test_a_request_of_a_dead_pool_gets_a_503_and_the_others_are_answered(tmp_pat
     }
     assert 'toolkit_instance_pool{engine="prefill-1",pool="pictures"} 1.0' in text
     assert 'toolkit_instance_drained{engine="prefill-1"} 1.0' in text
+
+
+def test_a_flood_of_pictures_leaves_words_their_half_of_the_decode(tmp_path):
+    """Four slots, twelve pictures that hold them; as they end, words go in until both hold alike, and then pictures again."""
+    pools = [{"name": "words", "classes": ["text"]}, {"name": "pictures", "classes": ["image"]}]
+    settings = {"pools": pools, "schedule": {"max_in_flight": 4, "adaptive": False, "workload_share": 1}}
+    patient = {"x-slo-class": "batch"}
+
+    async def scenario():
+        async with rig(tmp_path, settings, decode_0=FROZEN) as made:
+            admission, calls, asked = made.gateway.admission, made.legs["decode-0"].calls, {}
+
+            async def send(user, body):
+                number = len(asked)
+                exchange = FakeExchange({**body, "user": user}, headers=patient)
+                asked[user] = exchange, asyncio.create_task(made.gateway.api.handle(exchange))
+                await until(lambda: admission.running + admission.queued == number + 1)
+
+            async def inside(count):
+                await until(lambda: len(calls) == count)
+                return [call.body["user"].partition(" ")[0] for call in calls]
+
+            for number in range(12):
+                await send(f"picture {number}", with_images(picture(), max_tokens=1000, stream=True))
+            for number in range(6):
+                await send(f"word {number}", chat(max_tokens=1000))
+            page = (await made.ask(b"", method="GET", path="/metrics")).text
+            await inside(4)
+            for number in range(4):
+                user = calls[number].body["user"]
+                asked[user][0].hang_up()
+                order = await inside(5 + number)
+            for exchange, _ in asked.values():
+                exchange.hang_up()
+            await asyncio.gather(*(task for _, task in asked.values()))
+            return order, page
+
+    order, page = asyncio.run(scenario())
+
+    assert order == ["picture"] * 4 + ["word", "word", "picture", "picture"]
+    assert 'toolkit_pool_held_tokens{pool="words"} 0.0' in page
+
+
+def test_an_image_comes_back_to_the_prefill_that_has_it(tmp_path):
+    """Asked about again, in another question; counted by what chose the prefill."""
+
+    async def scenario():
+        async with rig(tmp_path, {}, prefill_1={}, prefill_2={}) as made:
+            pictures = [picture(64 + 28 * number, 64) for number in range(4)]
+            homes = [
+                [
+                    (await made.ask(with_images(one, user=str(turn)))).headers["x-served-by"]
+                    for one in pictures
+                ]
+                for turn in range(3)
+            ]
+            counted = {
+                by: made.metric("toolkit_pairs_taken_total", pool="all", by=by) for by in ("new", "affinity")
+            }
+            return homes, counted
+
+    homes, counted = asyncio.run(scenario())
+
+    assert homes[0] == homes[1] == homes[2]
+    assert counted == {"new": 4, "affinity": 8}

@@ -467,6 +467,13 @@ INSTANCE_WEIGHT = Metric(
 INSTANCE_DRAINED = Metric(
     "toolkit_instance_drained", "gauge", "bool", "1 while it gets no new requests, by order.", ("engine",)
 )
+POOL_HELD = Metric(
+    "toolkit_pool_held_tokens",
+    "gauge",
+    "tokens",
+    "What the requests of a pool may use of the decodes at most: prompt and max_tokens. No series without pools.",
+    ("pool",),
+)
 INSTANCE_POOL = Metric(
     "toolkit_instance_pool", "gauge", "info", "Constant 1: the prefill serves the pool.", ("engine", "pool")
 )
