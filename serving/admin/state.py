@@ -48,6 +48,7 @@ def state(
             }
             for name, one in book.instances.items()
         ],
+        "kv": _kv(admission),
         "pairs": [
             {
                 "prefill": prefill,
@@ -63,4 +64,31 @@ def state(
         "settings": ledger.present.values(),
         "configured": ledger.overridden(),
         "ending": [{"change": change.id, "at": change.until} for change in ledger.ending],
+    }
+
+
+def _kv(admission: Admission) -> dict[str, Any]:
+    """Pools and leases. binding: false where some decode in rotation does not tell its pool, and requests enter without."""
+    leases = admission.leases
+    return {
+        "binding": leases.binding,
+        "cap": leases.cap,
+        "lacking": admission.lacking,
+        "pools": [
+            {
+                "decode": name,
+                "tokens": pool.pages * pool.page_size,
+                "page_size": pool.page_size,
+                "leased": pool.leased * pool.page_size,
+                "foreign": pool.foreign * pool.page_size,
+                "free": pool.free * pool.page_size,
+                "most": leases.cap_pages(pool) * pool.page_size,
+                "reserved": name == leases.reserved,
+            }
+            for name, pool in leases.pools.items()
+        ],
+        "leases": [
+            {"request": key, "decodes": [name for name, _ in lease.places], "tokens": lease.need.each}
+            for key, lease in leases.held()
+        ],
     }

@@ -24,15 +24,16 @@ not), when it is prepared, and when its turn comes. An event that does not fit t
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from enum import Enum
-from typing import NamedTuple
 
 from serving.schedule.entry import next_in
-from serving.schedule.estimate import Estimates, retry_after_s
+from serving.schedule.lateness import Lateness
 from serving.schedule.lease import Lease, Leases, Need
 from serving.schedule.limit import InFlightLimit
 from serving.schedule.order import Order
+from serving.schedule.place import AdmissionError as AdmissionError
+from serving.schedule.place import Moves as Moves
+from serving.schedule.place import Place as Place
+from serving.schedule.place import Running
 from serving.schedule.pool import Report
 from serving.schedule.priority import Rules, Waiting, waiting
 from serving.schedule.seats import Seat, Seats
@@ -43,40 +44,6 @@ from toolkit.core.sample import SloClass, WorkloadClass
 SLOW = 2.0
 """A first token is late only if it also took that many times the quickest of its kind: an engine that cannot keep a target
 even alone would otherwise be cut down to the minimum."""
-PLANNED = 0.8
-"""Part of a budget that estimates may fill: they are means, and without a margin all would be served just too late or just
-in time."""
-
-
-class Place(Enum):
-    """Where a request stands."""
-
-    SEATED = "seated"
-    QUEUED = "queued"
-    RUNNING = "running"
-
-
-class AdmissionError(RuntimeError):
-    """An event that is illegal in the request's state: a fault of the caller's code."""
-
-
-class Moves(NamedTuple):
-    """What an event sets in motion: who enters the engines, in order, and who is refused, with why. Those refused still
-    hold their places until they leave."""
-
-    entered: list[str]
-    refused: list[tuple[str, Busy | TooLarge]]
-
-
-@dataclass(slots=True)
-class Running:
-    """One request inside the engines."""
-
-    slo_class: SloClass
-    short: bool
-    entered: float
-    lacked_s: float  # of its wait, while there was a slot and no room for its KV
-    judged: bool = False
 
 
 class Admission:
@@ -91,9 +58,9 @@ class Admission:
         self._kept = 0  # were inside when the bound on them was set
         self._limit = InFlightLimit(rules.min_in_flight, rules.max_in_flight, rules.adaptive)
         self.leases = Leases(rules.lease_cap)
-        self.learned = Estimates()
         self._needs: dict[str, Need] = {}
         self._lacking: dict[str, float] = {}  # since when there was a slot for it and no room for its KV
+        self._late = Lateness(self._order, self.leases, self._limit, self._running, self._lacking)
 
     def __repr__(self) -> str:
         return f"<Admission {self.seated} seated, {self.queued} queued, {self.running}/{self.limit} running, {self.leases}>"
@@ -153,8 +120,8 @@ class Admission:
             self._rules, key, slo_class, seat.workload_class, self._order.shortest, now, deadline
         )
         if full := self._seats.full_for(seat):
-            raise self._no_seat(full, shortest, now)
-        if late := self._too_late(shortest, now):
+            raise self._late.no_seat(full, shortest, now)
+        if late := self._late.too_late(shortest, now):
             raise late
         self._seats.take(key, seat)
 
@@ -171,7 +138,7 @@ class Admission:
             unmeasured = waiting(
                 self._rules, key, seat.slo_class, workload_class, self._rules.short_tokens, now, seat.deadline
             )
-            raise self._no_seat(full, unmeasured, now)
+            raise self._late.no_seat(full, unmeasured, now)
         self._seats.free(key)
         self._seats.take(key, Seat(seat.slo_class, workload_class, seat.deadline))
 
@@ -186,7 +153,7 @@ class Admission:
         self.leases.refuse_too_large(need)
         seat = self._seats[key]
         one = waiting(self._rules, key, seat.slo_class, workload_class, tokens, now, seat.deadline)
-        if late := self._too_late(one, now, need):
+        if late := self._late.too_late(one, now, need):
             raise late
         self._order.put(one)
         self._needs[key] = need
@@ -240,7 +207,7 @@ class Admission:
             return Moves([], [])
         one.judged = True
         took = max(0.0, first_token - one.entered)
-        alone_s = self.learned.first_token(one.short, took, now)
+        alone_s = self._late.learned.first_token(one.short, took, now)
         target = max(self._rules.treatments[one.slo_class].target_s, SLOW * alone_s)
         if took <= target:
             self._limit.in_time(took / target, len(self._running))
@@ -253,7 +220,7 @@ class Admission:
         one = self._running.get(key)
         if one is not None and not one.judged:
             one.judged = True
-            self.learned.no_first_token(one.short, max(0.0, now - one.entered), now)
+            self._late.learned.no_first_token(one.short, max(0.0, now - one.entered), now)
             self._limit.too_much(one.entered, now)
 
     def leave(self, key: str, now: float) -> Moves:
@@ -264,7 +231,7 @@ class Admission:
         self.shares.release(key)
         one = self._running.pop(key, None)
         if one is not None:
-            self.learned.left(one.short, max(0.0, now - one.entered), now)
+            self._late.learned.left(one.short, max(0.0, now - one.entered), now)
         return self._fill(now)
 
     def retune(self, rules: Rules, now: float) -> Moves:
@@ -306,8 +273,8 @@ class Admission:
             need, since = self._needs[one.key], self._lacking.get(one.key, now)
             self._unqueue(one.key)
             spoken_for = self._running or self._order
-            if now + (self._first_token_s(one.short, now) if spoken_for else 0.0) > one.deadline:
-                moves.refused.append((one.key, self._late(one, now, 0.0)))
+            if now + (self._late.first_token_s(one.short, now) if spoken_for else 0.0) > one.deadline:
+                moves.refused.append((one.key, self._late.late(one, now, 0.0)))
                 continue
             self._seats.free(one.key)
             self._running[one.key] = Running(one.slo_class, one.short, now, now - since)
@@ -343,50 +310,3 @@ class Admission:
                 code="shed",
                 retry_after_s=self._rules.shed_retry_s,
             )
-
-    def _too_late(self, one: Waiting, now: float, need: Need | None = None) -> Busy | None:
-        """Never while the engines are empty: what was learned may be wrong, and only a request can tell."""
-        empty = not self._running and not self._order
-        if empty or not self.learned.known(now):
-            return None
-        wait_s = self._wait_s(one, now, need)
-        late = wait_s + self._first_token_s(one.short, now) > PLANNED * (one.deadline - now)
-        return self._late(one, now, wait_s) if late else None
-
-    def _late(self, one: Waiting, now: float, wait_s: float) -> Busy:
-        first_s, left_s = self._first_token_s(one.short, now), max(0.0, one.deadline - now)
-        return Busy(
-            f"{left_s:.1f} s of the TTFT budget are left; the requests that go before this one take about {wait_s:.1f} s,"
-            f" its first token {first_s:.1f} s more.",
-            code="queue_too_long",
-            retry_after_s=retry_after_s(wait_s + first_s - PLANNED * left_s),
-            hop="wait",
-        )
-
-    def _no_seat(self, full: str, one: Waiting, now: float) -> Busy:
-        lacking_s = (
-            self._wait_s(one, now) + self._first_token_s(one.short, now) - max(0.0, one.deadline - now)
-        )
-        return Busy(
-            f"No room to wait: {full}.",
-            retry_after_s=retry_after_s(max(self._slot_frees_s(one.short, now), lacking_s)),
-        )
-
-    def _wait_s(self, one: Waiting, now: float, need: Need | None = None) -> float:
-        """About how long it would wait for a slot: for the first that frees, then for those that go before it."""
-        slot = len(self._running) < self._limit.value and not self._order
-        if slot and (need is None or self.leases.fits(need)):
-            return 0.0
-        shorts = sum(running.short for running in self._running.values())
-        longs = len(self._running) - shorts
-        held_s = shorts * self._slot_frees_s(True, now) + longs * self._slot_frees_s(False, now)
-        first_s = held_s / max(1, len(self._running))
-        return first_s + self._order.wait_s(one, now, lambda short: self._slot_frees_s(short, now))
-
-    def _slot_frees_s(self, short: bool, now: float) -> float:
-        """How often a slot frees; where KV is what lacks, only those that are taken count."""
-        slots = len(self._running) if self._lacking and self._running else self._limit.value
-        return self.learned.slot_frees_s(short, slots, now)
-
-    def _first_token_s(self, short: bool, now: float) -> float:
-        return self.learned.first_token_s(short, len(self._running) / self._limit.value, now)

@@ -40,7 +40,7 @@ def test_what_would_be_late_is_a_429_at_once(tmp_path):
 
     async def scenario():
         async with rig(tmp_path, {"schedule": {"max_in_flight": 1}}) as made:
-            for learned in made.gateway.admission.learned._slot.values():
+            for learned in made.gateway.admission._late.learned._slot.values():
                 learned.add(1.0, made.gateway.lifecycle._parts.clock.monotonic())
             decode = made.legs["decode-0"]
             decode.set(**FROZEN)

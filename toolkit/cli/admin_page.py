@@ -33,6 +33,14 @@ def state_page(state: Mapping[str, Any]) -> str:
         lines.append(
             f"{one['name']:<{width}}  {told}, weight {one['weight']:g}, {one['requests']} requests, {one['tokens']} tokens"
         )
+    kv = state.get("kv", {"pools": [], "binding": True})
+    lines += [
+        f"{one['decode']}: KV pool {one['tokens']} tokens, {one['leased']} leased, {one['foreign']} used by others; one request"
+        f" may have {one['most']}{', kept for one that is due' if one['reserved'] else ''}"
+        for one in kv["pools"]
+    ]
+    if not kv["binding"]:
+        lines.append("KV leases: none, since not every decode that serves tells its pool")
     lines += [
         f"{name}: {how}" + ("" if how == "works" else "; requests go on without it")
         for name, how in state.get("stores", {}).items()

@@ -96,6 +96,10 @@ def test_state_tells_what_is_so_and_what_can_be_changed(tmp_path):
         decode = next(one for one in state["instances"] if one["name"] == "decode-0")
         assert (decode["up"], decode["drained"], decode["weight"]) == (True, False, 2.0)
         assert [pair["serves"] for pair in state["pairs"]] == [True]
+        assert [(one["decode"], one["tokens"], one["most"]) for one in state["kv"]["pools"]] == [
+            ("decode-0", 32768, 4915)
+        ]
+        assert state["kv"]["binding"] and state["kv"]["leases"] == []
 
     with_caller(tmp_path, scenario)
 

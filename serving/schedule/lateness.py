@@ -1,0 +1,83 @@
+"""Whether a request can still have its first token in time, and when one that cannot should come again. Pure.
+
+The wait is that for the first slot which frees, or room for KV where that is what lacks, and for those that go before it in the
+order; then comes the first token itself, as long as that usually takes.
+"""
+
+from collections.abc import Mapping
+
+from serving.schedule.estimate import Estimates, retry_after_s
+from serving.schedule.lease import Leases, Need
+from serving.schedule.limit import InFlightLimit
+from serving.schedule.order import Order
+from serving.schedule.place import Running
+from serving.schedule.priority import Waiting
+from toolkit.core.errors import Busy
+
+PLANNED = 0.8
+"""Part of a budget that estimates may fill: they are means, and without a margin all would be served just too late or just
+in time."""
+
+
+class Lateness:
+    """Reads the books of one admission, whose they are."""
+
+    def __init__(
+        self,
+        order: Order,
+        leases: Leases,
+        limit: InFlightLimit,
+        running: Mapping[str, Running],
+        lacking: Mapping[str, float],
+    ) -> None:
+        self.learned = Estimates()
+        self._order = order
+        self._leases = leases
+        self._limit = limit
+        self._running = running
+        self._lacking = lacking
+
+    def too_late(self, one: Waiting, now: float, need: Need | None = None) -> Busy | None:
+        """Never while the engines are empty: what was learned may be wrong, and only a request can tell."""
+        empty = not self._running and not self._order
+        if empty or not self.learned.known(now):
+            return None
+        wait_s = self._wait_s(one, now, need)
+        late = wait_s + self.first_token_s(one.short, now) > PLANNED * (one.deadline - now)
+        return self.late(one, now, wait_s) if late else None
+
+    def late(self, one: Waiting, now: float, wait_s: float) -> Busy:
+        first_s, left_s = self.first_token_s(one.short, now), max(0.0, one.deadline - now)
+        return Busy(
+            f"{left_s:.1f} s of the TTFT budget are left; the requests that go before this one take about {wait_s:.1f} s,"
+            f" its first token {first_s:.1f} s more.",
+            code="queue_too_long",
+            retry_after_s=retry_after_s(wait_s + first_s - PLANNED * left_s),
+            hop="wait",
+        )
+
+    def no_seat(self, full: str, one: Waiting, now: float) -> Busy:
+        lacking_s = self._wait_s(one, now) + self.first_token_s(one.short, now) - max(0.0, one.deadline - now)
+        return Busy(
+            f"No room to wait: {full}.",
+            retry_after_s=retry_after_s(max(self._slot_frees_s(one.short, now), lacking_s)),
+        )
+
+    def _wait_s(self, one: Waiting, now: float, need: Need | None = None) -> float:
+        """About how long it would wait for a slot: for the first that frees, then for those that go before it."""
+        slot = len(self._running) < self._limit.value and not self._order
+        if slot and (need is None or self._leases.fits(need)):
+            return 0.0
+        shorts = sum(running.short for running in self._running.values())
+        longs = len(self._running) - shorts
+        held_s = shorts * self._slot_frees_s(True, now) + longs * self._slot_frees_s(False, now)
+        first_s = held_s / max(1, len(self._running))
+        return first_s + self._order.wait_s(one, now, lambda short: self._slot_frees_s(short, now))
+
+    def _slot_frees_s(self, short: bool, now: float) -> float:
+        """How often a slot frees; where KV is what lacks, only those that are taken count."""
+        slots = len(self._running) if self._lacking and self._running else self._limit.value
+        return self.learned.slot_frees_s(short, slots, now)
+
+    def first_token_s(self, short: bool, now: float) -> float:
+        return self.learned.first_token_s(short, len(self._running) / self._limit.value, now)
