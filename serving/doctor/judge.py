@@ -117,7 +117,10 @@ def _memory(memory: Memory, served: bool) -> Iterator[Finding]:
     text = f"{_gb(memory.room)} to be had of {_gb(memory.total)}{limit}"
     if served and memory.room < MEMORY_NEEDED:
         yield Finding(
-            "memory", "warning", f"{text}, beside the running service", "leave it some for its load, or stop it"
+            "memory",
+            "warning",
+            f"{text}, beside the running service",
+            "leave it some for its load, or stop it",
         )
     elif memory.room < MEMORY_NEEDED:
         yield Finding("memory", "problem", text, f"free {_gb(MEMORY_NEEDED)} for a pair on the CPU engine")
