@@ -81,6 +81,7 @@ class Running:
             "toolkit_requests_waiting",
             "toolkit_requests_in_flight",
             "toolkit_pair_in_flight",
+            "toolkit_kv_leased_tokens",
         )
         return all(self.metric(name) == 0 for name in gauges)
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.live.faults import accounted
 from tests.live.service import ROOT, Running, free_port, still_alive, wait_for
 
 pytestmark = [pytest.mark.proof, pytest.mark.timeout(1200)]
@@ -78,6 +79,18 @@ def test_three_minutes_of_load_leave_the_gateway_as_it_was(service, results, tmp
     assert report["total"]["failed"] == {}
     assert growth < 40
     assert gateway.num_fds() <= descriptors + 2
+
+
+def test_2000_requests_with_random_faults_end_in_2000_outcomes_and_leave_nothing(service, results):
+    """As the 150 of `make test`, for longer."""
+    began = time.monotonic()
+    outcomes = accounted(service, 2000, at_once=16, seed=2)
+
+    results.add(
+        f"2,000 requests with hang-ups, nonsense and short budgets, {time.monotonic() - began:.0f} s",
+        ", ".join(f"{count} {outcome}" for outcome, count in outcomes.most_common()) + "; nothing was left",
+    )
+    assert outcomes["completed"] > 600
 
 
 def test_a_second_gateway_fronts_the_same_engines(service, tmp_path):
