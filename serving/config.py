@@ -28,6 +28,9 @@ from toolkit.core.sample import SloClass, WorkloadClass
 
 MB = 1_000_000
 
+PRIORITY_LEVELS = 12
+"""Priorities that engines are given, from 0; the highest goes first. Each is a label of SGLang's metrics, so they are few."""
+
 Handover = Literal["ppm", "png", "webp", "jpeg"]
 """Files in which prepared pixels can travel to the engine."""
 
@@ -100,6 +103,13 @@ class EngineConfig(Section):
     transfer: Literal["tcp", "rdma"] = Field("tcp", description="Mooncake transport of the KV cache.")
     ib_device: str = Field("", description="RDMA devices, as mlx5_0,mlx5_1; needed for rdma.")
     tp: int = Field(1, ge=1, description="Tensor parallel size of every instance.")
+    priority: bool = Field(
+        False,
+        description=(
+            "Whether engines get the order of requests too (x-override-priority): they are started with"
+            " --enable-priority-scheduling. Those that run already must have been, with SGLANG_ENABLE_REQUEST_HEADER_OVERRIDES=1."
+        ),
+    )
     prefill: RoleConfig = RoleConfig()
     decode: RoleConfig = RoleConfig()
     attach_prefill: tuple[str, ...] = Field(

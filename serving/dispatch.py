@@ -18,7 +18,7 @@ from serving.abort import EARLY_S, Aborter
 from serving.attempt import LegLost, Limits, Pair, Progress
 from serving.engine_body import EngineBody, Rendezvous
 from serving.guarded import first_leaf, leaves
-from serving.legs import Forward, Legs, OnPrefilled, Posting
+from serving.legs import JSON_HEADERS, Forward, Legs, OnPrefilled, Posting
 from serving.service import EngineEndpoint
 from toolkit.core.clock import Clock
 from toolkit.core.errors import ToolkitError
@@ -103,6 +103,10 @@ class Dispatcher:
         progress.rids, progress.room = (prefill_rid, decode_rid), room
         progress.dispatched_at = self._clock.monotonic()
 
+        headers = JSON_HEADERS
+        if body.priority is not None:
+            headers = (*JSON_HEADERS, ("x-override-priority", str(body.priority)))
+
         def post(engine: EngineEndpoint, rid: str) -> Posting:
             pieces = body.for_leg(
                 progress.choice,
@@ -111,7 +115,7 @@ class Dispatcher:
                 bootstrap_port=pair.prefill.bootstrap_port,
                 bootstrap_room=room,
             )
-            return partial(self._legs.post, engine.name, f"{engine.url}/v1", pieces)
+            return partial(self._legs.post, engine.name, f"{engine.url}/v1", pieces, headers)
 
         whole = False
         try:

@@ -14,11 +14,13 @@ from serving.chat import ChatRequest, dump
 class EngineBody:
     """The body for every leg, but for the fields that differ per leg: JSON without its closing brace.
 
-    seed: the client's, when it asked for several choices; choice i gets seed + i, else all would be alike.
+    seed: the client's, when it asked for several choices; choice i gets seed + i, else all would be alike. priority: its level
+    among those inside the engines (schedule/levels.py), for a header of the leg, which wins over a field of the client's.
     """
 
     open_json: bytes
     seed: int | None = None
+    priority: int | None = None
 
     def for_leg(
         self, choice: int, *, rid: str, bootstrap_host: str, bootstrap_port: int, bootstrap_room: int

@@ -24,7 +24,7 @@ Posting = Callable[[], Awaitable[Response]]
 """Begins to post when it is called: a leg that is cancelled before its first step has begun nothing."""
 OnPrefilled = Callable[[], None]
 MAX_ERROR_BYTES = 64_000
-JSON_HEADERS = (("content-type", "application/json"),)
+JSON_HEADERS: Headers = (("content-type", "application/json"),)
 
 
 class Legs:

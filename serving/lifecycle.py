@@ -336,6 +336,8 @@ class Lifecycle:
 
     async def _answer(self, exchange: Exchange, recording: Recording, body: EngineBody) -> None:
         await self._wait_for_slot(recording)
+        if self._parts.config.engine.priority:
+            body = replace(body, priority=self._parts.admission.level(recording.request_id))
         await self._dispatch(exchange, recording, body)
 
     async def _prepare(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from serving.config import EngineConfig, RoleConfig, ServeConfig
+from serving.config import PRIORITY_LEVELS, EngineConfig, RoleConfig, ServeConfig
 from serving.engines import gpus
 from serving.service import EngineEndpoint
 
@@ -151,7 +151,18 @@ def _common(
         "--bucket-inter-token-latency", *map(str, ITL_BUCKETS),
         # The supervisor sends a real image through the whole path instead.
         "--skip-server-warmup",
+        *(_by_priority() if config.priority else ()),
         *(_on_cpu(config) if one.group is None else _on_gpus(config, one.group)),
+    )  # fmt: skip
+
+
+def _by_priority() -> tuple[str, ...]:
+    return (
+        "--enable-priority-scheduling",
+        # On by default with priorities: a request that is preempted is prefilled again, its KV transfer broken.
+        "--disable-priority-preemption",
+        # Who brings none is the prober or an engine's own check, and would come last for ever.
+        "--default-priority-value", str(PRIORITY_LEVELS - 1),
     )  # fmt: skip
 
 
@@ -214,6 +225,8 @@ def _environment(config: EngineConfig, host: Host) -> dict[str, str]:
         "SGLANG_DISAGGREGATION_HEARTBEAT_INTERVAL": str(HEARTBEAT_INTERVAL_S),
         "MOONCAKE_PROTOCOL": config.transfer,
     }
+    if config.priority:
+        env["SGLANG_ENABLE_REQUEST_HEADER_OVERRIDES"] = "1"
     if config.transfer == "tcp":
         env["MC_FORCE_TCP"] = "1"
     if host.simulated:

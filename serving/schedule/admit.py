@@ -28,6 +28,7 @@ from collections.abc import Iterator, Mapping
 from serving.schedule.entry import next_in
 from serving.schedule.lateness import Lateness
 from serving.schedule.lease import Lease, Leases, Need
+from serving.schedule.levels import Levels
 from serving.schedule.limit import InFlightLimit
 from serving.schedule.order import Order
 from serving.schedule.place import AdmissionError as AdmissionError
@@ -58,6 +59,7 @@ class Admission:
         self._kept = 0  # were inside when the bound on them was set
         self._limit = InFlightLimit(rules.min_in_flight, rules.max_in_flight, rules.adaptive)
         self.leases = Leases(rules.lease_cap)
+        self._levels = Levels()
         self._needs: dict[str, Need] = {}
         self._lacking: dict[str, float] = {}  # since when there was a slot for it and no room for its KV
         self._late = Lateness(self._order, self.leases, self._limit, self._running, self._lacking)
@@ -92,6 +94,10 @@ class Admission:
         if key in self._running:
             return self._running[key].lacked_s
         return now - self._lacking.get(key, now)
+
+    def level(self, key: str) -> int:
+        """A running request's priority for the engines, from 0; the highest goes first."""
+        return self._running[key].level
 
     @property
     def idle(self) -> bool:
@@ -206,6 +212,7 @@ class Admission:
         if one is None or one.judged:
             return Moves([], [])
         one.judged = True
+        self._levels.leave(key)
         took = max(0.0, first_token - one.entered)
         alone_s = self._late.learned.first_token(one.short, took, now)
         target = max(self._rules.treatments[one.slo_class].target_s, SLOW * alone_s)
@@ -229,6 +236,7 @@ class Admission:
         self._unqueue(key)
         self.leases.release(key)
         self.shares.release(key)
+        self._levels.leave(key)
         one = self._running.pop(key, None)
         if one is not None:
             self._late.learned.left(one.short, max(0.0, now - one.entered), now)
@@ -258,6 +266,7 @@ class Admission:
         assert queued == self._needs.keys() >= self._lacking.keys(), self
         assert all(key in self._seats for key in queued), self
         assert not any(key in self._seats for key in self._running), self
+        assert self._levels.inside <= self._running.keys(), self
         assert self.leases.holders == self.shares.holders == self._running.keys(), self
         assert not queued or len(self._running) >= self.limit or self._lacking, self
 
@@ -277,7 +286,8 @@ class Admission:
                 moves.refused.append((one.key, self._late.late(one, now, 0.0)))
                 continue
             self._seats.free(one.key)
-            self._running[one.key] = Running(one.slo_class, one.short, now, now - since)
+            level = self._levels.enter(one.key, one.priority(now, self._rules.short_tokens), one.due, now)
+            self._running[one.key] = Running(one.slo_class, one.short, now, now - since, level)
             self.leases.take(one.key, need, decode)
             self.shares.hold(one.key, one.kind, one.tokens)
             moves.entered.append(one.key)

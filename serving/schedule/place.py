@@ -36,4 +36,5 @@ class Running:
     short: bool
     entered: float
     lacked_s: float  # of its wait, while there was a slot and no room for its KV
+    level: int  # its priority for the engines (levels.py)
     judged: bool = False

@@ -44,6 +44,7 @@ class Seen:
     """One generation as the tap saw it. sent: what the engine wrote. closed: the client went away before the end."""
 
     body: dict[str, Any]
+    headers: dict[str, str] = field(default_factory=dict)
     sent: list[bytes] = field(default_factory=list)
     closed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -111,7 +112,7 @@ class Leg:
                     if scope["path"] == "/abort_request":
                         self.aborted.append(document["rid"])
                     else:
-                        seen = Seen(document)
+                        seen = Seen(document, {k.decode(): v.decode() for k, v in scope["headers"]})
                         self.calls.append(seen)
                 return message
 

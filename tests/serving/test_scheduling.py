@@ -2,6 +2,7 @@
 
 import asyncio
 
+from serving.config import PRIORITY_LEVELS
 from tests.serving.fake_exchange import FakeExchange
 from tests.serving.rig import chat, records, rig, until
 from tests.serving.stand_ins import FROZEN
@@ -115,3 +116,21 @@ def test_a_flood_of_one_class_leaves_seats_for_another(tmp_path):
     assert (refused.status, refused.json["error"]["code"]) == (429, "queue_full")
     assert "text_only" in refused.json["error"]["message"]
     assert free
+
+
+def test_engines_that_schedule_by_priority_are_handed_the_order(tmp_path):
+    """Both legs get it as a header, which wins over a field of the client's; other engines get none."""
+
+    async def scenario(priority):
+        async with rig(tmp_path / str(priority), {"engine": {"priority": priority}}) as made:
+            await made.ask(chat(max_tokens=16, priority=99))
+            await made.ask(chat(max_tokens=9000))
+            return [
+                [call.headers.get("x-override-priority") for call in leg.calls] for leg in made.legs.values()
+            ]
+
+    assert asyncio.run(scenario(False)) == [[None, None], [None, None]]
+    prefill, decode = asyncio.run(scenario(True))
+
+    assert prefill == decode
+    assert 0 <= int(prefill[1]) < int(prefill[0]) < PRIORITY_LEVELS

@@ -132,3 +132,16 @@ def test_gpu_ids_are_checked() -> None:
     """The builder refuses what the machine would refuse later."""
     with pytest.raises(UsageFault):
         built(GPU, prefill={"gpus": "0"}, decode={"gpus": "0"})
+
+
+@pytest.mark.parametrize("host", [CPU, GPU])
+def test_engines_that_get_the_order_schedule_by_it_and_preempt_nobody(host: Host) -> None:
+    """A preempted request would be prefilled again; one without a priority, as a probe, goes first, not last for ever."""
+    for launch in built(host, priority=True).values():
+        assert (
+            "--enable-priority-scheduling" in launch.argv and "--disable-priority-preemption" in launch.argv
+        )
+        assert flag(launch, "--default-priority-value") == ["11"]
+        assert launch.env["SGLANG_ENABLE_REQUEST_HEADER_OVERRIDES"] == "1"
+    for launch in built(host).values():
+        assert not any("priority" in argument for argument in launch.argv)
