@@ -151,14 +151,14 @@ class Balancer:
         self._turn = 0
 
     async def ask(self, stream: bool) -> Answer:
-        self._turn += 1
+        self._turn = turn = self._turn + 1
         answer = Answer(0, "", 0)
         for number in range(2 * len(self._urls)):
             answer.tries += 1
             try:
                 response = await self._client.send(
                     "POST",
-                    f"{self._urls[(self._turn + number) % len(self._urls)]}/v1/chat/completions",
+                    f"{self._urls[(turn + number) % len(self._urls)]}/v1/chat/completions",
                     [("content-type", "application/json")],
                     body(stream),
                 )
@@ -166,9 +166,11 @@ class Balancer:
                 answer.text = f"{answer.text}; {error!r}"
                 continue
             answer.status = response.status
-            answer.text = (await response.read()).decode()
+            text = (await response.read()).decode()
             if response.status != 503:
+                answer.text = text
                 break
+            answer.text = f"{answer.text}; {text}"
         return answer
 
     async def close(self) -> None:
