@@ -18,7 +18,7 @@ not all fall on the same next one, as on a ring (Chen, Coleman, Shrivastava 2021
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import log
 
 from serving.chat import ChatRequest
@@ -32,8 +32,6 @@ HEAD_BYTES = 2048
 
 MOST_KEYS = 16_384
 """Keys remembered as seen: more than any prefill has room for; 2 MB."""
-
-_SIZE = 8
 
 
 def chosen(
@@ -81,21 +79,26 @@ def key_of(request: ChatRequest, image_digests: Sequence[bytes], text_tokens: in
 def _head(messages: object) -> bytes:
     """The first bytes of the messages' roles and texts."""
     head = bytearray()
-    for message in messages if isinstance(messages, list) else ():
-        content = message.get("content")
-        parts = content if isinstance(content, list) else [{"text": content}]
-        texts = [part["text"] for part in parts if isinstance(part.get("text"), str)]
-        for piece in (str(message.get("role")), *texts):
-            head += piece[:HEAD_BYTES].encode("utf-8", "surrogatepass") + b"\0"
+    for piece in _pieces(messages):
+        head += piece[:HEAD_BYTES].encode("utf-8", "surrogatepass") + b"\0"
         if len(head) >= HEAD_BYTES:
             break
     return bytes(head[:HEAD_BYTES])
 
 
+def _pieces(messages: object) -> Iterator[str]:
+    for message in messages if isinstance(messages, list) else ():
+        yield str(message.get("role"))
+        content = message.get("content")
+        for part in content if isinstance(content, list) else [{"text": content}]:
+            if isinstance(text := part.get("text"), str):
+                yield text
+
+
 def _place(key: bytes, one: Instance) -> float:
-    number = int.from_bytes(_digest(key, one.endpoint.name.encode()), "big")
-    return one.weight / -log((number + 0.5) / (1 << 8 * _SIZE))
+    number = int.from_bytes(_digest(key, one.endpoint.name.encode()), "big") >> 12
+    return one.weight / -log((number + 0.5) / (1 << 52))  # a float has 53 bits: never 0 nor 1
 
 
 def _digest(kind: bytes, value: bytes) -> bytes:
-    return hashlib.blake2b(value, digest_size=_SIZE, key=kind).digest()
+    return hashlib.blake2b(value, digest_size=8, key=kind).digest()
