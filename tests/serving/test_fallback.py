@@ -111,7 +111,7 @@ def test_who_is_turned_away_at_the_door_is_answered_too(tmp_path):
 
 
 def test_waiting_ends_while_the_fallback_can_still_be_in_time(tmp_path):
-    """The endpoint usually takes 0.3 s, so of a budget of 0.5 s only 0.2 s are waited for a slot."""
+    """The endpoint usually takes 0.7 s, so of a budget of 1 s only 0.3 s are waited for a slot."""
 
     async def scenario():
         async with (
@@ -122,11 +122,11 @@ def test_waiting_ends_while_the_fallback_can_still_be_in_time(tmp_path):
                 decode_0=FROZEN,
             ) as made,
         ):
-            made.gateway.fallback._first.add(0.3, made.gateway.lifecycle._parts.clock.monotonic())
+            made.gateway.fallback._first.add(0.7, made.gateway.lifecycle._parts.clock.monotonic())
             holder = FakeExchange(chat(), headers={"x-toolkit-degrade": "never"})
             task = asyncio.create_task(made.gateway.api.handle(holder))
             await until(lambda: made.legs["decode-0"].calls)
-            served = await made.ask(headers={"x-ttft-budget-ms": "500"})
+            served = await made.ask(headers={"x-ttft-budget-ms": "1000"})
             holder.hang_up()
             await task
             return served
@@ -137,7 +137,7 @@ def test_waiting_ends_while_the_fallback_can_still_be_in_time(tmp_path):
         served.status == 200 and served.headers["x-toolkit-degraded"] == "fallback;why=ttft_budget_exceeded"
     )
     spent = next(record for record in records(tmp_path) if record["degraded"])["timeline"]
-    assert 0.15 < spent["fallback"] < 0.4 and spent["first_token"] < 0.5
+    assert 0.2 < spent["fallback"] < spent["first_token"] < 1.0
 
 
 def test_where_the_fallback_is_late_too_its_hop_is_named(tmp_path):

@@ -124,7 +124,7 @@ def test_engines_that_schedule_by_priority_are_handed_the_order(tmp_path):
     async def scenario(priority):
         async with rig(tmp_path / str(priority), {"engine": {"priority": priority}}) as made:
             await made.ask(chat(max_tokens=16, priority=99))
-            await made.ask(chat(max_tokens=9000))
+            await made.ask(chat(max_tokens=3000))
             return [
                 [call.headers.get("x-override-priority") for call in leg.calls] for leg in made.legs.values()
             ]
