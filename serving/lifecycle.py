@@ -109,7 +109,7 @@ class Lifecycle:
         return len(self._tasks)
 
     def pool_told(self, decode: str, report: Report | None) -> None:
-        """What a decode engine says of its KV pool; None: nothing any more."""
+        """What a decode engine says of its KV pool; None: it does not tell."""
         parts, now = self._parts, self._parts.clock.monotonic()
         self.move(parts.admission.serve(parts.answerer.decodes(now), now))
         self.move(parts.admission.told(decode, report, now))

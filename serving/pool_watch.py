@@ -6,6 +6,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -19,10 +20,12 @@ from toolkit.core.http.errors import TransportError
 log = logging.getLogger("toolkit.gateway")
 
 LOOK_TIMEOUT_S = 2.0
+MISSES = 3
+"""Looks without an answer after which an engine that has never told is taken for one that does not."""
 MAX_BYTES = 1_000_000
 
 Tell = Callable[[str, Report | None], None]
-"""An engine's name and what it says of its pool; None: it is gone, or does not tell."""
+"""An engine's name and what it says of its pool; None: it is up and does not tell."""
 
 
 class PoolWatch:
@@ -41,11 +44,11 @@ class PoolWatch:
         self._is_up = is_up
         self._tell = tell
         self._interval_s = interval_s
-        self._page_sizes: dict[
-            str, tuple[int, int]
-        ] = {}  # by engine: the pool's tokens they belong to, and the size
-        self.silent: set[str] = set()
-        """Engines that are up and tell nothing that could be used."""
+        self._page_sizes: dict[str, tuple[int, int]] = {}
+        """By engine: the size of the pool that it belongs to, tokens, and the page size."""
+        self._silent: set[str] = set()
+        self._told: set[str] = set()
+        self._misses: Counter[str] = Counter()
 
     async def run(self) -> None:
         """Look at each until cancelled."""
@@ -64,28 +67,34 @@ class PoolWatch:
 
     async def _look(self, engine: EngineEndpoint) -> None:
         if not self._is_up(engine.name):
-            self._page_sizes.pop(engine.name, None)
-            self.silent.discard(engine.name)
-            self._tell(engine.name, None)
+            self._page_sizes.pop(engine.name, None)  # it may come back with others
             return
         try:
             async with asyncio.timeout(LOOK_TIMEOUT_S):
                 report = await self._report(engine)
         except (TimeoutError, TransportError):
+            self._misses[engine.name] += 1
+            if engine.name not in self._told and self._misses[engine.name] >= MISSES:
+                self._does_not_tell(engine.name)
             return  # load, or the prober's to notice; what it said last holds
         except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
-            if engine.name not in self.silent:
-                log.warning("%s does not tell the size and use of its KV pool: no leases there", engine.name)
-            self.silent.add(engine.name)
-            self._tell(engine.name, None)
+            self._does_not_tell(engine.name)
             return
-        self.silent.discard(engine.name)
+        self._silent.discard(engine.name)
+        self._told.add(engine.name)
         self._tell(engine.name, report)
+
+    def _does_not_tell(self, name: str) -> None:
+        if name not in self._silent:
+            log.warning("%s does not tell the size and use of its KV pool: no leases", name)
+        self._silent.add(name)
+        self._told.discard(name)
+        self._tell(name, None)
 
     async def _report(self, engine: EngineEndpoint) -> Report:
         loads = (await self._get(engine, "/v1/loads?include=core"))["loads"]
         tokens = min(int(one["max_total_num_tokens"]) for one in loads)
-        known, page_size = self._page_sizes.get(engine.name, (0, 0))
+        known, page_size = self._page_sizes.get(engine.name, (-1, 0))
         if known != tokens:
             page_size = int((await self._get(engine, "/server_info"))["page_size"] or 1)
             if tokens < page_size or page_size < 1:

@@ -133,7 +133,7 @@ class Admission:
 
     def sort(self, key: str, workload_class: WorkloadClass, now: float) -> None:
         """What a seated request asks is known, or known better. Raises Busy when its class is shed (shed) or has no seat
-        left (queue_full)."""
+        left (queue_full), or when its pool, which was not known on arrival, would let it in too late (queue_too_long)."""
         if self.place(key) is not Place.SEATED:
             raise AdmissionError(f"{key} is {self.place(key)}, not seated")
         seat = self._seats[key]
@@ -145,6 +145,12 @@ class Admission:
                 self._rules, key, seat.slo_class, workload_class, self._rules.short_tokens, now, seat.deadline
             )
             raise self._late.no_seat(full, unmeasured, now)
+        if self._rules.kind_of(workload_class):
+            shortest = waiting(
+                self._rules, key, seat.slo_class, workload_class, self._order.shortest, now, seat.deadline
+            )
+            if late := self._late.too_late(shortest, now):
+                raise late
         self._seats.free(key)
         self._seats.take(key, Seat(seat.slo_class, workload_class, seat.deadline))
 
@@ -171,9 +177,9 @@ class Admission:
         return self._refill(now)
 
     def told(self, decode: str, report: Report | None, now: float) -> Moves:
-        """What an engine says of its KV pool; None: nothing any more."""
+        """What an engine says of its KV pool; None: it does not tell."""
         if report is None:
-            self.leases.forget(decode)
+            self.leases.silent(decode)
         else:
             self.leases.report(decode, report)
         return self._refill(now)

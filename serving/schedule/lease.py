@@ -47,7 +47,8 @@ class Leases:
         self.reserved: str | None = None
         self._serving: Mapping[str, float] = {}
         self._pools: dict[str, Pool] = {}
-        self._open: tuple[str, ...] = ()  # decodes that serve, where all of those are known
+        self._silent: set[str] = set()  # decodes that do not tell
+        self._open: tuple[str, ...] = ()  # decodes that serve and tell; none where one that serves does not
         self._held: dict[str, Lease] = {}
         self._bounds: Mapping[str, int] | None = None  # by decode; None: the pools are ours alone
         self._bounds_until = inf
@@ -67,7 +68,7 @@ class Leases:
 
     @property
     def binding(self) -> bool:
-        """Whether entry asks for leases: some decode serves, and every one that does is known."""
+        """Whether entry asks for leases: every decode that serves tells its pool, or is yet to be asked, and one has told."""
         return bool(self._open)
 
     def held(self) -> Iterable[tuple[str, Lease]]:
@@ -89,15 +90,17 @@ class Leases:
                 each = pool.pages_of(lease.need.each)
                 lease.places = [(name, each if name == decode else held) for name, held in lease.places]
                 pool.lease(sum(held for name, held in lease.places if name == decode))
-            self._look()
         pool.told(report)
+        self._silent.discard(decode)
+        self._look()
 
-    def forget(self, decode: str) -> None:
-        """The engine is gone, and its pool with it."""
+    def silent(self, decode: str) -> None:
+        """The engine does not tell its pool."""
+        self._silent.add(decode)
         if self._pools.pop(decode, None) is not None:
             for lease in self._held.values():
                 lease.places = [(name, 0 if name == decode else pages) for name, pages in lease.places]
-            self._look()
+        self._look()
 
     def bound(self, pages: Mapping[str, int], until: float) -> None:
         """Of each decode's pool only so many pages are ours to lease from now on, and none from then on; none of those not
@@ -232,7 +235,8 @@ class Leases:
             pool.bound = None if self._bounds is None else self._bounds.get(name, 0)
 
     def _look(self) -> None:
-        self._open = tuple(sorted(self._serving)) if self._serving.keys() <= self._pools.keys() else ()
+        told = not self._silent & self._serving.keys()
+        self._open = tuple(sorted(self._serving.keys() & self._pools.keys())) if told else ()
 
     def _choice(self) -> Iterable[Pool]:
         return (self._pools[name] for name in self._open)

@@ -205,6 +205,7 @@ def test_where_the_other_decode_has_no_room_the_failure_is_told(tmp_path):
             task = asyncio.create_task(made.gateway.api.handle(holder))
             await until(lambda: made.legs["decode-1"].calls)
             made.gateway.book.undrain("decode-0")
+            await made.prove()
             made.legs["decode-0"].set(answer_503=True)
             answer = await made.ask(chat(max_tokens=700))
             calls = len(made.legs["decode-1"].calls)

@@ -59,7 +59,8 @@ def test_the_cap_is_of_one_data_parallel_rank():
 def test_without_known_pools_there_are_no_leases():
     """An engine that does not tell serves as before, and so do those beside it."""
     made = leases(a=pool(100))
-    made.serve({"a": 1.0, "silent": 1.0})
+    made.silent("other")
+    made.serve({"a": 1.0, "other": 1.0})
 
     assert not made.binding
     assert made.choose(Need(10**9)) == ANYWHERE
@@ -132,11 +133,22 @@ def test_a_retry_takes_its_lease_along_where_it_fits():
     made.check()
 
 
+def test_a_decode_that_is_yet_to_tell_gets_nothing_meanwhile():
+    """It has come up a moment ago: no reason to let everybody in without a lease."""
+    made = leases(a=pool(1000))
+    made.serve({"a": 1.0, "new": 1.0})
+
+    assert made.binding
+    assert not made.fits(Need(200))
+    made.report("new", pool(2000))
+    assert made.choose(Need(200)) == "new"
+
+
 def test_an_engine_that_starts_anew_has_a_new_pool_and_what_runs_is_counted_in_it():
-    """Gone, its leases hold nothing; back with other pages, they hold those."""
+    """Silent, its leases hold nothing; telling other pages, they hold those."""
     made = leases(cap=0.5, a=pool(1000))
     made.take("one", Need(100), "a")
-    made.forget("a")
+    made.silent("a")
     assert not made.binding
     made.check()
 
