@@ -46,7 +46,7 @@ def search(runs: Path, request_id: str) -> tuple[Path, Sample]:
         if found := _matches(folder / "journal", request_id):
             return folder, _the_one(found, request_id)
     raise UsageFault(
-        f"No request {request_id!r} in the {len(folders)} run folders of {runs} that have a journal. The id is the x-request-id"
+        f"No request {request_id!r} in any run folder of {runs} ({len(folders)} with a journal). The id is the x-request-id"
         " header of an answer; a run folder elsewhere is named with --run."
     )
 

@@ -140,7 +140,7 @@ def test_older_runs_are_searched_too_the_newest_first(tmp_path):
     assert search(tmp_path, "req-old1") == (days[0], sample("req-old1"))
     assert search(tmp_path, "req-both")[1].request_id == "req-both2"
     assert search(tmp_path, "last")[0] == days[1]
-    with pytest.raises(UsageFault, match=r"in the 2 run folders .* --run"):
+    with pytest.raises(UsageFault, match=r"any run folder of .* \(2 with a journal\).* --run"):
         search(tmp_path, "nope")
     with pytest.raises(UsageFault, match="no journal"):
         search(tmp_path / "elsewhere", "last")
