@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 
 from toolkit.core.sample import SloClass, WorkloadClass
 
+NOT_OF_IMAGES = frozenset({WorkloadClass.TEXT_ONLY, WorkloadClass.UNCLASSIFIED})
+
 Lane = tuple[SloClass, bool, str]
 """SLO class, short or not, kind."""
 
@@ -56,6 +58,16 @@ class Rules:
     shed_retry_s: float = 10.0
     kinds: Mapping[WorkloadClass, str] = field(default_factory=dict)
     shares: Mapping[str, float] = field(default_factory=dict)
+
+    def kind_of(self, workload_class: WorkloadClass) -> str:
+        """The kind of a request whose images have not been looked at; empty where they may make it another."""
+        may_be = (
+            {workload_class}
+            if workload_class is WorkloadClass.TEXT_ONLY
+            else set(WorkloadClass) - NOT_OF_IMAGES
+        )
+        kinds = {self.kinds.get(one, "") for one in may_be}
+        return kinds.pop() if len(kinds) == 1 else ""
 
 
 @dataclass(frozen=True, slots=True)
