@@ -243,7 +243,7 @@ class Server(uvicorn.Server):
     def last_of_connections(self) -> None:
         """Connections with a request at work end with its answer; idle ones stay, to be told when they ask."""
         for connection in self.server_state.connections:
-            cycle = connection.cycle
+            cycle = connection.cycle if isinstance(connection, BoundedProtocol) else None
             if cycle is not None and not cycle.response_complete:
                 cycle.keep_alive = False
 
