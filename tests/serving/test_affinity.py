@@ -48,7 +48,7 @@ loads = st.lists(st.tuples(st.floats(0.1, 10), st.integers(0, 100_000)), min_siz
 
 
 @given(loads, st.binary(min_size=1, max_size=8), st.integers(0, 20_000), st.floats(1, 3), st.booleans())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_nobody_gets_more_for_its_cache_than_the_bound(instances, key, tokens, bound, seen):
     """Whoever is chosen was within the bound of the mean, and there always is one."""
     mean = sum(one.tokens for one in instances) / sum(one.weight for one in instances)

@@ -10,12 +10,13 @@ from toolkit.core.errors import Busy
 from toolkit.core.sample import SloClass, WorkloadClass
 
 TEXT, IMAGE, LARGE = WorkloadClass.TEXT_ONLY, WorkloadClass.IMAGE_SHORT, WorkloadClass.HIGH_RES
+LONG = WorkloadClass.MULTI_IMAGE_LONG
 KINDS = {TEXT: "words", IMAGE: "pictures", LARGE: "photos"}
 
 
 def shared(max_in_flight=8, words=1.0, pictures=1.0, photos=1.0, **fields):
     shares = {"words": words, "pictures": pictures, "photos": photos}
-    return rules(max_in_flight, kinds=KINDS, shares=shares, **fields)
+    return rules(max_in_flight, **{"kinds": KINDS, "shares": shares, **fields})
 
 
 events = st.lists(
@@ -26,13 +27,13 @@ events = st.lists(
         st.floats(0, 2),
     ),
     min_size=20,
-    max_size=90,
+    max_size=70,
 )
 weights = st.floats(0.1, 10)
 
 
 @given(events, st.integers(1, 8), st.tuples(weights, weights, weights), st.booleans())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_while_a_kind_below_its_share_waits_nobody_of_a_higher_rank_enters(all_, slots, shares, leased):
     """Over random arrivals, lengths, classes, stays and weights, with KV leases and without; and no slot idles beside who
     fits (Admission.check)."""
@@ -85,7 +86,7 @@ def mean_share(fates, kind_of_interest, since, until):
     return held[kind_of_interest] / sum(held.values())
 
 
-def flooded(flood, other, tokens=(4000, 400), count=(150, 300), begins=3.0):
+def flooded(flood, other, tokens=(4000, 400), count=(100, 260), begins=3.0):
     """A flood at once, and from some time on steadily more of another kind than its share lets in."""
     first = [Ask(0.001 * n, tokens[0], 2.0, 0.1, workload_class=flood) for n in range(count[0])]
     second = [Ask(begins + 0.025 * n, tokens[1], 0.5, 0.1, workload_class=other) for n in range(count[1])]
@@ -139,3 +140,34 @@ def test_a_flood_does_not_have_others_refused_early():
 
     assert all(fate.good for fate in fates if fate.ask.workload_class is TEXT)
     assert sum(fate.refused is not None for fate in fates if fate.ask.workload_class is IMAGE) > 500
+
+
+def test_a_flood_is_told_before_its_images_are_decoded_and_nobody_else_is():
+    """On arrival the kind is not known; once the body is read it is, unless what its images are makes the difference."""
+    together = rules(
+        1, kinds={**KINDS, LARGE: "pictures", LONG: "pictures"}, shares={"words": 1.0, "pictures": 1.0}
+    )
+    apart = shared(1, kinds={**KINDS, LONG: "pictures"})
+    told = {}
+    for name, by in (("together", together), ("apart", apart)):
+        admission = Admission(by)
+        for number in range(12):
+            admission.arrive(f"flood {number}", SloClass.STANDARD, 0.0, 1e9)
+            admission.prepared(f"flood {number}", IMAGE, 4000, 0.0)
+        admission.answered("flood 0", 1.0, 1.0)
+        admission.leave("flood 0", 2.0)
+        for asked in (IMAGE, TEXT):
+            key = f"{name} {asked}"
+            admission.arrive(key, SloClass.STANDARD, 2.0, 8.0)
+            try:
+                admission.sort(key, asked, 2.0)
+                told[key] = "seated"
+            except Busy as error:
+                told[key] = error.code.code
+
+    assert told == {
+        "together image_short": "queue_too_long",
+        "together text_only": "seated",
+        "apart image_short": "seated",
+        "apart text_only": "seated",
+    }
