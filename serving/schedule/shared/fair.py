@@ -14,6 +14,7 @@ Water-filling in the order of demand / weight: Bertsekas and Gallager, Data Netw
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import TypeVar
 
 K = TypeVar("K", bound=str)
@@ -35,10 +36,10 @@ def max_min(capacity: int, demands: Mapping[K, int], weights: Mapping[str, float
     """Weighted max-min fair parts of the capacity, at most the demand each; all of it where the demands reach."""
     left, given = capacity, dict[K, int]()
     order = sorted(demands, key=lambda key: (demands[key] / weights[key], key))
-    for index, key in enumerate(order):
-        weight = sum(weights[other] for other in order[index:])
-        part = left * weights[key] / weight if len(order) > index + 1 else left
-        given[key] = min(demands[key], int(part))
+    shares = [*accumulate(weights[key] for key in reversed(order))]
+    for key in order:
+        share = weights[key] / shares.pop()
+        given[key] = min(demands[key], int(left * share))
         left -= given[key]
     return given
 

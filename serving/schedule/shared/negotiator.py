@@ -79,6 +79,7 @@ class Negotiator:
         self._where = where
         self._others: Mapping[str, Other] = {}
         self._want: dict[str, Part] = {}
+        self._sizes: dict[str, tuple[int, int]] = {}  # by URL: pages and page size
         self._server = "unknown"
         self._timer: asyncio.TimerHandle | None = None
         admission.leases.bound({}, inf)
@@ -119,10 +120,10 @@ class Negotiator:
     async def _renew(self, now: float) -> bool:
         """Whether it was answered in time."""
         footing, in_time = self._footing, False
-        pools = {url: self._admission.leases.pools[name] for name, url in self._known().items()}
         said = self._said(now)
-        held = {url: pool.leased for url, pool in pools.items()}
-        ask = footing.ask(now, {url: pool.pages for url, pool in pools.items()}, held, self._want, said)
+        held = self._held()
+        pages = {url: self._sizes[url][0] for url in held}
+        ask = footing.ask(now, pages, held, self._want, said)
         self.hold()
         try:
             async with asyncio.timeout(CALL * footing.life_s):
@@ -162,6 +163,21 @@ class Negotiator:
             self._timer = None
         if until < inf:
             self._timer = asyncio.get_running_loop().call_later(max(0.0, until - now), self.hold)
+
+    def _held(self) -> dict[str, int]:
+        """Pages leased of each pool that is known, or was when requests went there that still run: an engine that is silent for
+        a moment goes on with them."""
+        leases, held = self._admission.leases, dict[str, int]()
+        for name, url in self._urls.items():
+            pool = leases.pools.get(name)
+            if pool is not None:
+                self._sizes[url], held[url] = (pool.pages, pool.page_size), pool.leased
+            elif url in self._sizes:
+                size = self._sizes[url][1]
+                each = (lease.need.each for _, lease in leases.held() for at, _ in lease.places if at == name)
+                if pages := sum(-(-tokens // size) for tokens in each):
+                    held[url] = pages
+        return held
 
     def _known(self) -> dict[str, str]:
         return {name: url for name, url in self._urls.items() if name in self._admission.leases.pools}

@@ -22,6 +22,7 @@ from toolkit.core.sample import SloClass, WorkloadClass
 
 PAGES = 1000
 EACH = 10
+WHOLE = Report(PAGES, 1, 1, 0, 0)
 DECODE = EngineEndpoint(name="decode-0", role="decode", url="http://d")
 RULES = Rules({slo: Treatment() for slo in SloClass}, max_in_flight=1000, max_waiting=1000, lease_cap=0.2)
 
@@ -46,7 +47,7 @@ class Mini:
         )
         assert sharing is not None
         self.sharing = sharing
-        self.admission.told("decode-0", Report(PAGES, 1, 1, 0, 0), 0.0)
+        self.told()
         self._task: asyncio.Task[None] | None = None
         self._made = 0
 
@@ -70,6 +71,10 @@ class Mini:
     @property
     def granted(self) -> int:
         return self.sharing.state.tokens["decode-0"]
+
+    def told(self, report: Report | None = WHOLE) -> None:
+        """What the engine says of its pool."""
+        self.admission.told("decode-0", report, time.monotonic())
 
     def offer(self, requests: int, slo: SloClass = SloClass.STANDARD) -> None:
         """They queue, and enter when there is room."""

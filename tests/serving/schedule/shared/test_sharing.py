@@ -203,6 +203,26 @@ def test_a_server_that_hangs_holds_nobody_up() -> None:
 
 
 @pytest.mark.proof
+def test_an_engine_that_is_silent_for_a_moment_goes_on_with_what_it_has() -> None:
+    """Its pool is forgotten and told again; what runs there keeps its part meanwhile, against all who want it."""
+
+    async def main() -> None:
+        with Valkey() as server:
+            async with Mini(server.url, TTL_S) as one, Mini(server.url, TTL_S) as two:
+                await until(lambda: one.granted > 0 and two.granted > 0)
+                one.offer(30)
+                one.told(None)
+                two.offer(PAGES // EACH)
+                await until(lambda: two.held == PAGES - 30 * EACH)
+                one.told()
+                await asyncio.sleep(TTL_S)
+                assert one.held == 30 * EACH
+                assert not one.revoked + two.revoked
+
+    asyncio.run(main())
+
+
+@pytest.mark.proof
 def test_cut_off_and_told_to_use_nothing_alone_a_gateway_ends_what_it_has() -> None:
     async def main() -> None:
         with Valkey() as server:
