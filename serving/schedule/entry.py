@@ -18,15 +18,16 @@ def next_in(
 ) -> tuple[Waiting, str] | None:
     """Who enters next and where; None when nobody fits. slots: how many may be inside at once. Its turn is counted when it is
     taken out with Order.enter."""
-    head = order.turn(now)
+    head, without = order.turn(now), None
     if head is None:
         leases.reserved = None
-        one = order.best(now, lambda other: leases.fits(needs[other.key]))
-        return None if one is None else (one, leases.choose(needs[one.key]))
-    if leases.fits(needs[head.key]):
+    elif leases.fits(needs[head.key]):
         return head, leases.choose(needs[head.key])
-    reserved = leases.reserve(needs[head.key])
-    if reserved is None or leases.elsewhere(reserved) + leases.at_once(reserved) >= slots:
-        return None
-    one = order.passing(now, lambda other: leases.fits(needs[other.key], without=reserved))
-    return None if one is None else (one, leases.choose(needs[one.key], without=reserved))
+    else:
+        without = leases.reserve(needs[head.key])
+        if without is None or leases.elsewhere(without) + leases.at_once(without) >= slots:
+            return None
+    fits = leases.room(without)
+    chosen = order.best if head is None else order.passing
+    one = chosen(now, lambda other: fits(needs[other.key]))
+    return None if one is None else (one, leases.choose(needs[one.key], without))

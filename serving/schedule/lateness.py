@@ -72,7 +72,8 @@ class Lateness:
         longs = len(self._running) - shorts
         held_s = shorts * self._slot_frees_s(True, now) + longs * self._slot_frees_s(False, now)
         first_s = held_s / max(1, len(self._running))
-        return first_s + self._order.wait_s(one, now, lambda short: self._slot_frees_s(short, now))
+        frees_s = {short: self._slot_frees_s(short, now) for short in (True, False)}
+        return first_s + self._order.wait_s(one, now, frees_s.__getitem__)
 
     def _slot_frees_s(self, short: bool, now: float) -> float:
         """How often a slot frees; where KV is what lacks, only those that are taken count."""

@@ -7,7 +7,7 @@ Admission (admit.py) is the one owner: it takes a lease when a request enters an
 pool is not known (an attached engine that does not tell) serves without leases: no pool is ever made up.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from math import inf
@@ -145,11 +145,27 @@ class Leases:
         pool = max(self._choice(), key=self.cap_pages)
         raise TooLarge(_arithmetic(need, pool, self.cap, self.cap_pages(pool)), code="kv_lease_exceeded")
 
-    def fits(self, need: Need, without: str | None = None) -> bool:
-        """Whether it may enter now. without: a decode that is not for it."""
-        return not self._open or any(
-            name != without and self._fits(need, self._pools[name]) for name in self._open
-        )
+    def fits(self, need: Need) -> bool:
+        """Whether it may enter now."""
+        return self.room()(need)
+
+    def room(self, without: str | None = None) -> Callable[[Need], bool]:
+        """What may enter now, to be asked of many as long as nothing changes. without: a decode that is not for them."""
+        if not self._open:
+            return lambda _: True
+        rooms = [
+            (pool.page_size, pages)
+            for name, pool in ((name, self._pools[name]) for name in self._open)
+            if name != without and (pages := min(pool.free, self.cap_pages(pool))) > 0
+        ]
+        most = max((size * pages for size, pages in rooms), default=0)
+
+        def fits(need: Need) -> bool:
+            return need.each * need.choices <= most and any(
+                -(-need.each // size) * need.choices <= pages for size, pages in rooms
+            )
+
+        return fits
 
     def choose(self, need: Need, without: str | None = None) -> str:
         """Of the decodes where it fits the one of which it leaves the most free, by weight; ANYWHERE while entry asks for no

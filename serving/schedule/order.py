@@ -16,7 +16,7 @@ below its share counts as due; the bound above is then of the slots that a kind 
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from serving.schedule.priority import Lane, Rules, Waiting, waiting
 from serving.schedule.shares import Shares
@@ -87,19 +87,15 @@ class Order:
 
     def best(self, now: float, fits: Fits) -> Waiting | None:
         """Of those that fit, of the kind of the lowest rank, the one of the highest priority."""
-        fitting = [one for one in self._all.values() if fits(one)]
-        return max(
-            fitting,
-            key=lambda one: (-self._shares.rank(one.kind), one.priority(now, self._short_tokens)),
-            default=None,
-        )
+        return self._highest([one for one in self._all.values() if fits(one)], now)
 
     def passing(self, now: float, fits: Fits) -> Waiting | None:
         """Of those that fit, the one that goes before the others while the one whose turn it is cannot: who is due for the
         longest, else the highest priority."""
-        due = [one for one in self._all.values() if self._is_due(one, now) and fits(one)]
+        fitting = [one for one in self._all.values() if fits(one)]
+        due = [one for one in fitting if self._is_due(one, now)]
         if not due:
-            return self.best(now, fits)
+            return self._highest(fitting, now)
         return min(due, key=lambda one: (self._shares.rank(one.kind), one.due))
 
     def enter(self, one: Waiting, now: float) -> None:
@@ -142,6 +138,13 @@ class Order:
                 turns = min(len(lane), (place - 1) * first.weight / one.weight + 0.5)
                 by_turns += turns * slot_s(first.short)
         return min(by_priority, by_turns)
+
+    def _highest(self, fitting: Sequence[Waiting], now: float) -> Waiting | None:
+        return max(
+            fitting,
+            key=lambda one: (-self._shares.rank(one.kind), one.priority(now, self._short_tokens)),
+            default=None,
+        )
 
     def _is_due(self, one: Waiting, now: float) -> bool:
         return one.due <= now or self._shares.below(one.kind)

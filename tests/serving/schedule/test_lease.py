@@ -84,7 +84,7 @@ def test_it_enters_the_decode_with_the_most_free():
     assert not made.fits(Need(501))
     made.take("three", Need(500), "a")
     assert made.fits(Need(500))
-    assert not made.fits(Need(500), without="b")
+    assert not made.room(without="b")(Need(500))
 
 
 def test_a_decode_of_twice_the_weight_holds_twice_as_much():
