@@ -45,8 +45,12 @@ def state(
                 "weight": one.weight,
                 "requests": one.requests,
                 "tokens": one.tokens,
+                "pools": book.pools.of_prefill(name),
             }
             for name, one in book.instances.items()
+        ],
+        "pools": [
+            {"name": kind, "held_tokens": admission.shares.held(kind)} for kind in admission.shares.kinds
         ],
         "kv": _kv(admission),
         "pairs": [

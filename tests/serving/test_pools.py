@@ -1,6 +1,8 @@
 """Requests go to the prefills of their kind."""
 
 import asyncio
+import tomllib
+from pathlib import Path
 
 import pytest
 
@@ -134,6 +136,15 @@ def test_pools_that_do_not_fit_the_instances_are_refused_before_anything_starts(
 
     with pytest.raises(UsageFault, match=said):
         plan(config, dry=True)
+
+
+def test_the_example_of_the_page_is_a_configuration():
+    """docs/pools.md, for three prefills."""
+    example = Path("docs/pools.md").read_text(encoding="utf-8").partition("```toml\n")[2].partition("```")[0]
+    config = validate(ServeConfig, tomllib.loads(example), "docs/pools.md")
+
+    pools = Pools(config.pools, [f"prefill-{number}" for number in range(3)])
+    assert pools.of(TEXT).name == "words" and pools.of(IMAGE).then == {"prefill-0"}
 
 
 def test_pools_are_shown_as_they_can_be_read_again(tmp_path):
