@@ -1,11 +1,12 @@
 """The load doubled at once, before our gateway and before two routers, on one CPU pair: who still answers anybody?
 
-    python benchmarks/routers/surge.py [--peak 6] [--time-scale 0.1] [--environments DIR]
+    python benchmarks/routers/surge.py [--peak 6] [--time-scale 0.1] [--runs 5] [--environments DIR]
 
 One `toolkit serve` with its defaults starts the pair. The same seeded plan, byte for byte, goes through our gateway, then
 through sglang-router 0.3.2 and smg 1.13.0 in PD mode before the same engines, each with its own defaults (retries,
 breakers, queues). Between two runs the engines must be empty. Without --peak, the peak is the highest of RAMP that keeps
 95 % of its SLOs through sglang-router. `--max-queued-requests` of the engines is not set: SGLang ignores it in PD mode.
+Ours runs --runs times, each with arrivals of its own but for the first, which all share.
 """
 
 import argparse
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from fronts import TOOLKIT, Front, Pair, environment, router, service, wait_idle
+from repeated import Repeat, repeat_of, section
 
 from toolkit.core.journal import read
 from workloads.profile import load_profile
@@ -38,6 +40,8 @@ RAMP = (2.0, 3.0, 4.0, 5.0, 6.5, 8.0, 10.0)  # requests per second
 RAMP_S, RAMP_KEPT = 12.0, 0.95
 EMPTY_WITHIN_S = 150.0
 BIN_S = 10.0
+BASELINE_S, SURGE_S = 600.0, 300.0
+"""Of surge.toml, before --time-scale."""
 
 
 @dataclass(frozen=True)
@@ -51,41 +55,49 @@ class Run:
     timeline: tuple[tuple[float, float, float], ...]  # from, offered per second, good per second
     load: tuple[float, float]
     emptied_s: float | None
+    repeat: Repeat
 
 
-def surge(front: Front, pair: Pair, peak: float, time_scale: float, work: Path) -> Run:
-    out = work / front.name.replace(" ", "-").replace("==", "-")
+def surge(front: Front, pair: Pair, peak: float, time_scale: float, work: Path, seed: int = 1) -> Run:
+    out = work / f"{front.name.replace(' ', '-').replace('==', '-')}-{seed}"
     before = os.getloadavg()[0]
     command = [
         *(str(TOOLKIT), "surge", "--profile", str(PROFILE), "--peak", f"{peak:g}"),
         *("--time-scale", f"{time_scale:g}", "--target", front.url, "--out", str(out), "--json"),
+        *("--seed", str(seed)),
         *(word for url in front.scrape for word in ("--scrape", url)),
     ]
     done = subprocess.run(command, cwd=work, check=False, capture_output=True, text=True)
     if done.returncode not in (0, 1):  # 1: the surge was not survived, which is what we came to see
         raise SystemExit(f"{' '.join(command)}: {done.stderr[-2000:]}")
     report = json.loads((out / "report.json").read_text(encoding="utf-8"))
+    verdict = json.loads(done.stdout)
+    begin_s, long_s = (time_scale * seconds for seconds in (BASELINE_S, SURGE_S))
     run = Run(
         front.name,
-        json.loads(done.stdout),
+        verdict,
         report["total"],
         report["returned"],
         timeline(out),
         (before, os.getloadavg()[0]),
         wait_idle(pair, EMPTY_WITHIN_S),
+        repeat_of(seed, verdict, peak, samples_of(out), (begin_s, begin_s + long_s)),
     )
-    print(f"{front.name}: {run.verdict['failures'] or 'survived'}", file=sys.stderr)
+    print(f"{front.name}, seed {seed}: {run.verdict['failures'] or 'survived'}", file=sys.stderr)
     return run
 
 
 def timeline(out: Path) -> tuple[tuple[float, float, float], ...]:
     """Offered and good requests per second, by the second they were due."""
     profile = load_profile(str(out / "profile.toml"))
-    samples = [LoadSample.from_dict(record) for record in read(out / "samples.jsonl")]
     bins: dict[int, list[bool]] = {}
-    for shot in shots([sample for sample in samples if sample.first], profile.slo.slos()):
+    for shot in shots([sample for sample in samples_of(out) if sample.first], profile.slo.slos()):
         bins.setdefault(int(shot.at_s // BIN_S), []).append(shot.good)
     return tuple((at * BIN_S, len(seen) / BIN_S, sum(seen) / BIN_S) for at, seen in sorted(bins.items()))
+
+
+def samples_of(out: Path) -> list[LoadSample]:
+    return [LoadSample.from_dict(record) for record in read(out / "samples.jsonl")]
 
 
 def flat_load(front: Front, pair: Pair, rate: float, seconds: float, work: Path, name: str) -> float:
@@ -126,7 +138,8 @@ def find_peak(front: Front, pair: Pair, work: Path) -> tuple[float, list[tuple[f
     return kept[-1], tried
 
 
-def page(runs: list[Run], peak: float, time_scale: float, how: str, engines: str) -> str:
+def page(runs: list[Run], again: list[Run], peak: float, time_scale: float, how: str, engines: str) -> str:
+    """runs: one of each front. again: further ones of the first."""
     columns = [run.front for run in runs]
     told = (
         f"`benchmarks/routers/surge.py`, {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC: {os.cpu_count()} cores "
@@ -153,6 +166,8 @@ def page(runs: list[Run], peak: float, time_scale: float, how: str, engines: str
         lines += [
             f"  - {what}: not measurable, {why}." for what, why in run.verdict["not_measurable"].items()
         ]
+    if again:
+        lines += ["", *section(runs[0].front, [one.repeat for one in (runs[0], *again)])[:-1]]
     lines += ["", f"## Good requests per second, by when they were due (steps of {BIN_S:g} s)", ""]
     lines += ["| from s | offered | " + " | ".join(columns) + " |", "|---|---|" + "---|" * len(columns)]
     for at, offered, _ in runs[0].timeline:
@@ -233,6 +248,7 @@ def main() -> None:
     )
     parser.add_argument("--peak", type=float, help="requests per second; default: a quick ramp finds it")
     parser.add_argument("--time-scale", type=float, default=0.1)
+    parser.add_argument("--runs", type=int, choices=range(1, 11), default=1, help="of our gateway")
     parser.add_argument("--environments", type=Path, default=Path("/tmp/toolkit-routers"))
     parser.add_argument("--work", type=Path, help="run folders; default: below --environments")
     parser.add_argument(
@@ -264,8 +280,12 @@ def main() -> None:
         for package in launches:
             with started(package) as front:
                 runs.append(surge(front, pair, peak, options.time_scale, work))
+        again = [
+            surge(Front(OURS, pair.gateway), pair, peak, options.time_scale, work, seed)
+            for seed in range(2, options.runs + 1)
+        ]
     engines = "pair of stand-ins (SIMULATED: no figure of any hardware)" if pair.simulated else REAL
-    text = page(runs, peak, options.time_scale, how, engines)
+    text = page(runs, again, peak, options.time_scale, how, engines)
     (work / RESULT.name).write_text(text, encoding="utf-8")
     if not pair.simulated:
         RESULT.write_text(text, encoding="utf-8")
