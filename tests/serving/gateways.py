@@ -1,25 +1,32 @@
-"""Gateway processes over stand-ins, and a client that does what a load balancer does."""
+"""Two gateways over stand-ins, and a client that does what a load balancer does."""
 
 import asyncio
 import contextlib
 import json
+import random
 import signal
 import socket
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from serving.config import ServeConfig
+from serving.draining import Draining
+from serving.gateway import Gateway, listen, server_of
 from serving.service import Service
-from tests.serving.rig import MODEL
+from tests.serving.fake_exchange import FakeExchange
+from tests.serving.rig import MODEL, until
 from tests.serving.stand_ins import INSTANT, Leg
 from toolkit.core.admin import Door, call
-from toolkit.core.config import merge
+from toolkit.core.clock import SystemClock
 from toolkit.core.http.client import HttpClient
 from toolkit.core.http.errors import TransportError
+
+G = TypeVar("G", bound="AnyGateway")
 
 QUICK = {"health_interval_s": 0.1, "drain_timeout_s": 20}
 STREAMING = {"costs": replace(INSTANT, decode_s=0.01), "answer_tokens": 20}
@@ -34,16 +41,16 @@ def free_ports(count: int) -> list[int]:
         return [one.getsockname()[1] for one in found]
 
 
-class GatewayProcess:
+class AnyGateway(ABC):
     """One gateway with a run folder and a port of its own; it can be started again."""
 
-    def __init__(self, folder: Path, legs: dict[str, Leg], port: int, settings: dict[str, Any]) -> None:
+    def __init__(self, folder: Path, legs: dict[str, Leg], port: int) -> None:
         self.folder = folder
         self.port = port
         folder.mkdir()
-        base = {"model": MODEL, "gateway": {**QUICK, "port": port}}
+        config = ServeConfig.model_validate({"model": MODEL, "gateway": {**QUICK, "port": port}})
         Service(
-            config=ServeConfig.model_validate(merge(base, settings)),
+            config=config,
             engines=tuple(leg.endpoint for leg in legs.values()),
             gateway_url=self.url,
             model_name="m",
@@ -54,25 +61,17 @@ class GatewayProcess:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    @abstractmethod
     async def start(self) -> None:
-        log = (self.folder / "gateway.log").open("ab")
-        with log:
-            self.process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "serving.gateway", "--run", str(self.folder), stdout=log, stderr=log
-            )
-        await eventually(self._ready, 30)
+        """Returns when it is ready."""
 
-    async def _ready(self) -> bool:
-        assert self.process.returncode is None, (self.folder / "gateway.log").read_text()
-        return await get(f"{self.url}/readyz") == 200
-
+    @abstractmethod
     async def end(self, number: int = signal.SIGTERM) -> int:
-        if self.process.returncode is None:
-            self.process.send_signal(number)
-        return await self.process.wait()
+        """By SIGTERM or SIGKILL. Returns the exit status. Idempotent."""
 
+    @abstractmethod
     async def admin(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-        return await asyncio.to_thread(call, Door.read(self.folder), method, path, body)
+        """The answer of its admin API."""
 
     async def set(self, **values: Any) -> None:
         await self.admin("POST", "/changes", {"set": values})
@@ -86,19 +85,90 @@ class GatewayProcess:
         return any(pair["serves"] for pair in state["pairs"] if pair["decode"] == decode)
 
 
+class GatewayProcess(AnyGateway):
+    """As a process of its own."""
+
+    process: asyncio.subprocess.Process | None = None
+
+    async def start(self) -> None:
+        log = (self.folder / "gateway.log").open("ab")
+        with log:
+            self.process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "serving.gateway", "--run", str(self.folder), stdout=log, stderr=log
+            )
+        await eventually(self._ready, 60)
+
+    async def _ready(self) -> bool:
+        assert self.process is not None
+        assert self.process.returncode is None, (self.folder / "gateway.log").read_text()
+        return await get(f"{self.url}/readyz") == 200
+
+    async def end(self, number: int = signal.SIGTERM) -> int:
+        if self.process is None:
+            return 0
+        if self.process.returncode is None:
+            self.process.send_signal(number)
+        return await self.process.wait()
+
+    async def admin(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        return await asyncio.to_thread(call, Door.read(self.folder), method, path, body)
+
+
+class GatewayHere(AnyGateway):
+    """In the test's own event loop: what it takes to start a process is most of such a test. Killed, its sockets are reset."""
+
+    gateway: Gateway | None = None
+
+    async def start(self) -> None:
+        gateway = Gateway(Service.read(self.folder), self.folder, SystemClock(), random.Random())
+        await gateway.start()
+        gateway.admin.open(1)
+        self.gateway, self._front = gateway, server_of(gateway.api.handle)
+        self._listener = listen("127.0.0.1", self.port)
+        self._serving = asyncio.create_task(self._front.serve(sockets=[self._listener]))
+        work = (gateway.prober.run(), gateway.kv.run(), gateway.admin.desk.run())
+        self._background = [asyncio.create_task(one) for one in work]
+        await until(lambda: self._front.started and gateway.book.ready, 30)
+
+    async def end(self, number: int = signal.SIGTERM) -> int:
+        gateway, self.gateway = self.gateway, None
+        if gateway is None:
+            return 0
+        if number == signal.SIGTERM:
+            config = gateway.service.config.gateway
+            await Draining(gateway.lifecycle, gateway.status, config, self._front.last_of_connections).run()
+        else:
+            for listening in self._front.servers:
+                listening.close()
+            for connection in list(self._front.server_state.connections):
+                connection.transport.abort()
+        self._front.should_exit = True
+        await self._serving
+        self._listener.close()
+        for task in self._background:
+            task.cancel()
+        await asyncio.gather(*self._background, return_exceptions=True)
+        await gateway.close()
+        return 0
+
+    async def admin(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        assert self.gateway is not None
+        headers = {"authorization": f"Bearer {Door.read(self.folder).token}"}
+        asked = FakeExchange(body or b"", method=method, path=f"/admin/v1{path}", headers=headers)
+        await self.gateway.admin.handle(asked)
+        assert asked.status == 200, asked.text
+        return dict(asked.json)
+
+
 @contextlib.asynccontextmanager
-async def gateways(
-    folder: Path, legs: dict[str, Leg], count: int = 2, settings: dict[str, Any] | None = None
-) -> AsyncIterator[list[GatewayProcess]]:
-    made = [
-        GatewayProcess(folder / f"gateway-{number}", legs, port, settings or {})
-        for number, port in enumerate(free_ports(count))
-    ]
+async def gateways(kind: type[G], folder: Path, legs: dict[str, Leg]) -> AsyncIterator[list[G]]:
+    """Two of them, started; killed at the end."""
+    made = [kind(folder / f"gateway-{number}", legs, port) for number, port in enumerate(free_ports(2))]
     try:
         await asyncio.gather(*(one.start() for one in made))
         yield made
     finally:
-        await asyncio.gather(*(one.end(signal.SIGKILL) for one in made if hasattr(one, "process")))
+        await asyncio.gather(*(one.end(signal.SIGKILL) for one in made))
 
 
 async def get(url: str) -> int:

@@ -10,7 +10,16 @@ from pathlib import Path
 import pytest
 
 from serving.topology import ROOT
-from tests.serving.gateways import Answer, body, eventually, free_ports, gateways, get
+from tests.serving.gateways import (
+    Answer,
+    GatewayHere,
+    GatewayProcess,
+    body,
+    eventually,
+    free_ports,
+    gateways,
+    get,
+)
 from tests.serving.rig import until
 from tests.serving.stand_ins import FROZEN, stand_ins, wire
 from toolkit.core.http.client import HttpClient
@@ -21,10 +30,7 @@ EXAMPLE = ROOT / "docs" / "deploy" / "nginx.conf"
 PATIENT = ("x-ttft-budget-ms", "60000")
 TEMPORARY = ("client_body", "proxy", "fastcgi", "uwsgi", "scgi")
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not NGINX.exists(), reason="scripts/nginx.sh found no nginx on this machine"),
-]
+pytestmark = pytest.mark.skipif(not NGINX.exists(), reason="scripts/nginx.sh found no nginx on this machine")
 
 
 @contextlib.asynccontextmanager
@@ -78,14 +84,21 @@ class Client:
         await self._client.close()
 
 
-def test_a_gateway_that_dies_or_stops_behind_nginx(tmp_path):
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(GatewayHere, marks=pytest.mark.slow),
+        pytest.param(GatewayProcess, marks=pytest.mark.proof),
+    ],
+)
+def test_a_gateway_that_dies_or_stops_behind_nginx(tmp_path, kind):
     """Streams pass as they come; what was not begun is answered by the other gateway; what was begun is not sent
     again. What the one that died was told by its operator holds when it is back."""
 
     async def scenario():
         async with (
             stand_ins(prefill_0={}, decode_0={}) as legs,
-            gateways(tmp_path, legs) as made,
+            gateways(kind, tmp_path, legs) as made,
             nginx(tmp_path, [one.port for one in made]) as url,
         ):
             client, decode = Client(url), legs["decode-0"]
