@@ -117,8 +117,9 @@ class Lifecycle:
     def retune(self, config: ServeConfig) -> None:
         """Another configuration from now on: what is read of it when it is used."""
         self._parts = replace(self._parts, config=config)
-        moves = self._parts.admission.retune(rules_of(config), self._parts.clock.monotonic())
-        self.move(moves)
+        parts, now = self._parts, self._parts.clock.monotonic()
+        self.move(parts.admission.serve(parts.answerer.decodes(now), now))
+        self.move(parts.admission.retune(rules_of(config), now))
 
     async def idle(self, timeout_s: float) -> None:
         """Wait until no request is open, at most that long."""

@@ -57,11 +57,10 @@ class Door(Section):
 
 
 class Refused(ToolkitError):
-    """The API said no; the message is its own. code: of the typed error."""
+    """The API said no; the message is its own. http_status: of its answer."""
 
     def __init__(self, status: int, error: Mapping[str, Any]) -> None:
         super().__init__(f"{error.get('message')} {error.get('action') or ''}".strip())
-        self.told = str(error.get("code"))
         self.http_status = status
 
 

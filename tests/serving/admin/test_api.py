@@ -201,10 +201,14 @@ def test_a_promise_can_be_changed_for_requests_to_come(tmp_path):
     with_caller(tmp_path, scenario, prefill_0=FROZEN)
 
 
-def test_a_drained_decode_gets_nothing_new_and_ends_what_it_has(tmp_path):
-    """What `toolkit admin drain` waits for: no request on it."""
+@pytest.mark.parametrize("leases", [False, True])
+def test_a_drained_decode_gets_nothing_new_and_ends_what_it_has(tmp_path, leases):
+    """What `toolkit admin drain` waits for: no request on it. Who waits for KV there goes elsewhere."""
 
     async def scenario(made, caller):
+        if leases:
+            await made.gateway.kv.look()
+            assert made.gateway.admission.leases.pools
         made.legs["decode-1"].set(**FROZEN)
         made.legs["decode-0"].set(**FROZEN)
         before = asyncio.create_task(made.ask())
