@@ -2,19 +2,15 @@
 
 import argparse
 import asyncio
-import contextlib
 import json
 import logging
 import random
 import secrets
 import signal
-import socket
 import sys
-from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 
-import uvicorn
 from prometheus_client import CollectorRegistry, disable_created_metrics
 
 from serving.access.budget import body_share
@@ -27,8 +23,6 @@ from serving.access.workers import DecodePool
 from serving.admin.admin import Admin
 from serving.answer import Answerer
 from serving.api import Api
-from serving.asgi import Handler, asgi_app
-from serving.binding import socket_for, unbindable
 from serving.dispatch import Dispatcher
 from serving.draining import Draining
 from serving.engine_body import Rendezvous
@@ -40,13 +34,13 @@ from serving.lifecycle import Lifecycle, Parts
 from serving.pairs import PairBook
 from serving.pool_watch import PoolWatch
 from serving.pools import Pools
-from serving.protocol import BoundedProtocol
 from serving.result import Result
 from serving.schedule.admit import Admission
 from serving.schedule.configured import rules_of
 from serving.schedule.floors import Floors
 from serving.schedule.retry import Retries
 from serving.schedule.shared.configured import negotiator
+from serving.server import listen, server_of
 from serving.service import Service
 from serving.spending import Spending
 from serving.status import Status
@@ -233,41 +227,6 @@ class Gateway:
             self.pool.reap()
 
 
-class Server(uvicorn.Server):
-    """uvicorn without its own signal handling: stopping is the gateway's to order."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-    def last_of_connections(self) -> None:
-        """Connections with a request at work end with its answer; idle ones stay, to be told when they ask."""
-        for connection in self.server_state.connections:
-            cycle = connection.cycle if isinstance(connection, BoundedProtocol) else None
-            if cycle is not None and not cycle.response_complete:
-                cycle.keep_alive = False
-
-
-def server_of(handle: Handler) -> Server:
-    """A server that hands every request to `handle`."""
-    config = uvicorn.Config(
-        asgi_app(handle),
-        http=BoundedProtocol,
-        loop="none",
-        lifespan="off",
-        ws="none",
-        interface="asgi3",
-        access_log=False,
-        server_header=False,
-        date_header=True,
-        log_config=None,
-        timeout_keep_alive=75,
-        timeout_graceful_shutdown=1,
-        backlog=2048,
-    )
-    return Server(config)
-
-
 def vocabulary(model_path: str) -> int | None:
     """The model's vocabulary size by its config.json; None where that is not on this machine."""
     try:
@@ -276,19 +235,6 @@ def vocabulary(model_path: str) -> int | None:
     except (OSError, ValueError, AttributeError):
         return None
     return size if isinstance(size, int) and size > 0 else None
-
-
-def listen(host: str, port: int) -> socket.socket:
-    """A bound socket. Raises EnvironmentFault in one line when the address cannot be had."""
-    listener = socket_for(host)
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-    except OSError as error:
-        listener.close()
-        raise unbindable(host, port, error) from error
-    listener.setblocking(False)
-    return listener
 
 
 async def serve(service: Service, run_dir: Path) -> None:

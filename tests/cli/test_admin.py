@@ -6,7 +6,7 @@ import json
 import pytest
 from typer.testing import CliRunner
 
-from serving.gateway import listen, server_of
+from serving.server import listen, server_of
 from tests.serving.rig import rig, until
 from tests.serving.stand_ins import FROZEN
 from toolkit.cli import app

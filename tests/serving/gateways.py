@@ -16,7 +16,8 @@ from typing import Any, TypeVar
 
 from serving.config import ServeConfig
 from serving.draining import Draining
-from serving.gateway import Gateway, listen, server_of
+from serving.gateway import Gateway
+from serving.server import listen, server_of
 from serving.service import Service
 from tests.serving.fake_exchange import FakeExchange
 from tests.serving.rig import MODEL, until

@@ -10,8 +10,8 @@ import pytest
 import uvicorn
 
 from serving.asgi import asgi_app
-from serving.gateway import Server
 from serving.protocol import BoundedProtocol
+from serving.server import Server
 from tests.serving.rig import records, rig, until
 from tests.serving.stand_ins import FROZEN, wire
 

@@ -7,8 +7,8 @@ import pytest
 
 from serving.config import ServeConfig
 from serving.draining import Draining
-from serving.gateway import listen, server_of
 from serving.launcher import gateway_member
+from serving.server import listen, server_of
 from serving.supervisor import STOP_TOTAL_S
 from tests.serving.fake_exchange import FakeExchange
 from tests.serving.rig import chat, rig, until
