@@ -78,7 +78,7 @@ class Process:
 
 
 @contextlib.contextmanager
-def process(url: str, ttl_s: float = TTL_S) -> Iterator[Process]:
+def process(url: str, ttl_s: float) -> Iterator[Process]:
     made = Process(url, ttl_s)
     try:
         yield made
@@ -117,8 +117,8 @@ def test_killed_or_frozen_a_gateway_loses_its_pages_within_the_ttl_and_who_wakes
     None
 ):
     async def main() -> None:
-        with Valkey() as server, process(server.url) as other:
-            async with Mini(server.url, TTL_S) as one:
+        with Valkey() as server, process(server.url, 1.0) as other:
+            async with Mini(server.url, 1.0) as one:
                 await until(lambda: other.told()[0] >= 0.9 * PAGES)
                 one.offer(PAGES // EACH)
 
