@@ -279,6 +279,7 @@ class Admission:
     def _fill(self, now: float) -> Moves:
         moves = Moves([], [])
         self.leases.lapse(now)
+        self.shares.measure(self._limit.value, self.leases.tokens)
         while self._order and len(self._running) < self._limit.value:
             found = next_in(self._order, self.leases, self._needs, now, self._limit.value)
             if found is None:

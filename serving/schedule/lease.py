@@ -67,6 +67,11 @@ class Leases:
         return self._pools
 
     @property
+    def tokens(self) -> int:
+        """Of all pools that are known."""
+        return sum(pool.pages * pool.page_size for pool in self._pools.values())
+
+    @property
     def binding(self) -> bool:
         """Whether entry asks for leases: every decode that serves tells its pool, or is yet to be asked, and one has told."""
         return bool(self._open)

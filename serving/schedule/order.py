@@ -1,7 +1,7 @@
 """Who of the waiting goes next. Pure; every question brings `now`.
 
 Each SLO class has two lanes, short and long, first in first out once due. Due requests go before all others; where several
-lanes have one, they take turns by their classes' weights (start-time fair queueing: Goyal, Vin, Cheng 1996): every lane
+lanes have one, they take turns by weight: the class's, four times that for its short lane (start-time fair queueing: Goyal, Vin, Cheng 1996): every lane
 has a tag, the lowest goes, and moves on by 1 / weight; a lane that was empty starts at the tag of the last turn. So a lane
 that has not just had its turn gets the very next slot, whoever else waits, and none waits for ever:
 
@@ -17,6 +17,7 @@ below its share counts as due; the bound above is then of the slots that a kind 
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from serving.schedule.priority import Lane, Rules, Waiting, waiting
 from serving.schedule.shares import Shares
@@ -102,7 +103,7 @@ class Order:
         """Take it out. Its lane has had its turn if it was the one whose turn it was; passing costs none."""
         if one is self.turn(now):
             self._turns[one.kind] = self._tag(one)
-            self._tags[one.lane] = self._turns[one.kind] + 1.0 / one.weight
+            self._tags[one.lane] = self._turns[one.kind] + 1.0 / one.turns
         self.remove(one.key)
 
     def wait_s(self, one: Waiting, now: float, slot_s: Callable[[bool], float]) -> float:
@@ -110,33 +111,32 @@ class Order:
 
         slot_s: how often a slot frees when short (True) or long requests hold them, seconds. The lesser of two: when all
         that are ahead by priority, or will be due before, have gone; and its threshold plus the turns that others then
-        have, in the mean. Those of another kind count only if `one` does not go before them for its kind's share.
+        have, in the mean. A kind waits for its own part of the slots, in its own line; the least wait of any where it is not
+        known yet.
         """
-        mine = one.priority(now, self._short_tokens)
-        first_of_all = self._shares.below(one.kind)
-        rivals = [
-            other
-            for other in self._all.values()
-            if not first_of_all or other.kind == one.kind or self._shares.below(other.kind)
-        ]
+        kinds = self._shares.kinds
+        if kinds and one.kind not in kinds:
+            return min(self.wait_s(replace(one, kind=kind), now, slot_s) for kind in kinds)
+        mine, part = one.priority(now, self._short_tokens), self._shares.of_slots(one.kind)
+        frees_s = {short: slot_s(short) / part for short in (True, False)}
+        rivals = [other for other in self._all.values() if other.kind == one.kind]
         ahead = [
             other for other in rivals if other.due <= now or other.priority(now, self._short_tokens) >= mine
         ]
-        by_priority = sum(slot_s(other.short) for other in ahead)
+        by_priority = sum(frees_s[other.short] for other in ahead)
         soon = min(one.due, now + by_priority)
         by_priority += sum(
-            slot_s(other.short)
+            frees_s[other.short]
             for other in rivals
             if now < other.due <= soon and other.priority(now, self._short_tokens) < mine
         )
         place = len(self._lanes[one.lane]) + 1
-        by_turns = one.threshold_s + (place - 1) * slot_s(one.short)
-        lanes = {other.lane for other in rivals} - {one.lane}
-        for name, lane in self._lanes.items():
-            if name in lanes:
-                first = _first(lane)
-                turns = min(len(lane), (place - 1) * first.weight / one.weight + 0.5)
-                by_turns += turns * slot_s(first.short)
+        by_turns = one.threshold_s + (place - 1) * frees_s[one.short]
+        for lane in self._lanes.values():
+            first = _first(lane) if lane else None
+            if first is not None and first.kind == one.kind and first.lane != one.lane:
+                turns = min(len(lane), (place - 1) * first.turns / one.turns + 0.5)
+                by_turns += turns * frees_s[first.short]
         return min(by_priority, by_turns)
 
     def _highest(self, fitting: Sequence[Waiting], now: float) -> Waiting | None:

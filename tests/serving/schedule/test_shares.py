@@ -4,6 +4,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from serving.schedule.admit import Admission
+from serving.schedule.order import Order
+from serving.schedule.priority import waiting
 from serving.schedule.shares import Shares
 from tests.serving.schedule.virtual import Ask, p95, pool, rules, run
 from toolkit.core.errors import Busy
@@ -42,13 +44,14 @@ def test_while_a_kind_below_its_share_waits_nobody_of_a_higher_rank_enters(all_,
     if leased:
         admission.told("decode-0", pool(40_000), 0.0)
     admission.serve({"decode-0": 1.0}, 0.0)
-    waiting, inside, refused = {}, [], 0
+    model.measure(slots, 40_000 if leased else 0)
+    queued, inside, refused = {}, [], 0
 
     def moved(moves):
         for key in moves.entered:
-            kind, tokens = waiting.pop(key)
-            fits = {other for other, (_, size) in waiting.items() if not leased or size <= tokens}
-            poorer = {waiting[other][0] for other in fits}
+            kind, tokens = queued.pop(key)
+            fits = {other for other, (_, size) in queued.items() if not leased or size <= tokens}
+            poorer = {queued[other][0] for other in fits}
             assert not any(model.below(one) and model.rank(one) < model.rank(kind) for one in poorer)
             model.hold(key, kind, tokens)
             inside.append(key)
@@ -62,12 +65,12 @@ def test_while_a_kind_below_its_share_waits_nobody_of_a_higher_rank_enters(all_,
                 moved(admission.leave(key, now))
         else:
             key = str(number)
-            waiting[key] = KINDS[asked], tokens
+            queued[key] = KINDS[asked], tokens
             try:
                 admission.arrive(key, slo, now, 1e12)
                 moved(admission.prepared(key, asked, tokens, now))
             except Busy:
-                del waiting[key]
+                del queued[key]
                 moved(admission.leave(key, now))
                 refused += 1
         admission.check()
@@ -102,6 +105,40 @@ def test_a_kind_that_wants_more_than_its_share_gets_it_in_the_midst_of_a_flood()
         assert abs(got - part) < 0.08, got
 
 
+def test_many_small_ones_take_slots_and_few_large_ones_kv():
+    """Whichever of the two a kind has more of counts: 6 of 8 slots are as much as 6,000 of 8,000 tokens."""
+    shares = Shares({"words": 1.0, "photos": 1.0})
+    shares.measure(8, 8000)
+    for number in range(6):
+        shares.hold(f"word {number}", "words", 10)
+    shares.hold("photo", "photos", 6000)
+    assert shares.rank("words") == shares.rank("photos") == 0.75
+
+    shares.measure(8, 0)
+    assert shares.rank("photos") == 1 / 8 and shares.below("photos") and not shares.below("words")
+
+
+def test_the_expected_wait_is_for_a_kinds_own_part_of_the_slots():
+    """Beside others that take half of them a line of eight takes twice as long; a short line of another kind does not matter."""
+    told = rules(8, kinds=KINDS, shares={"words": 1.0, "pictures": 1.0})
+    shares = Shares(told.shares)
+    shares.measure(8, 0)
+    order = Order(told, shares)
+    for number in range(8):
+        order.put(waiting_of(told, f"picture {number}", IMAGE))
+    alone_s = order.wait_s(waiting_of(told, "next", IMAGE), 0.0, lambda _: 0.1)
+    for number in range(8):
+        shares.hold(f"inside {number}", "words" if number % 2 else "pictures", 1)
+
+    assert order.wait_s(waiting_of(told, "next", IMAGE), 0.0, lambda _: 0.1) == 2 * alone_s > 0
+    assert order.wait_s(waiting_of(told, "text", TEXT), 0.0, lambda _: 0.1) == 0
+    assert order.wait_s(waiting_of(told, "?", WorkloadClass.UNCLASSIFIED), 0.0, lambda _: 0.1) == 0
+
+
+def waiting_of(told, key, workload_class):
+    return waiting(told, key, SloClass.BATCH, workload_class, 4000, 0.0, 1e9)
+
+
 def test_without_shares_the_same_flood_pushes_it_aside():
     """Both are long and of one SLO class, so they stand in one lane, behind all that came first."""
     asks = flooded(IMAGE, TEXT, tokens=(4000, 4000))
@@ -116,9 +153,9 @@ def test_without_pools_nobody_is_due_before_its_time():
         shares.hold("a", "pictures" if shares is two else "", 100)
 
     assert not alone.below("") and not two.below("pictures")
-    assert two.below("words") and two.below("")  # who has not told its kind yet may be of that one
+    assert two.below("words")
     two.release("a")
-    assert not two.below("words") and not two.below("")
+    assert not two.below("words")
 
 
 def test_what_a_kind_does_not_use_others_take():
