@@ -46,8 +46,8 @@ def compose(request: ChatRequest, prepared: Sequence[str], max_tokens: int, mode
     assert len(prepared) == len(request.images)
     document = dict(request.document)
     document["model"] = model
-    if request.max_tokens is None:
-        document.pop("max_completion_tokens", None)  # an explicit null would win over max_tokens
+    if request.max_tokens is None or max_tokens < request.max_tokens:
+        document.pop("max_completion_tokens", None)  # it would win over max_tokens, an explicit null too
         document["max_tokens"] = max_tokens
     seed = None
     if request.choices > 1:

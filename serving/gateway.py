@@ -30,8 +30,9 @@ from serving.fallback import Fallback
 from serving.health import Prober
 from serving.keys import Keys
 from serving.legs import Legs
-from serving.lifecycle import Lifecycle, Parts
+from serving.lifecycle import Lifecycle
 from serving.pairs import PairBook
+from serving.parts import Parts
 from serving.pool_watch import PoolWatch
 from serving.pools import Pools
 from serving.result import Result

@@ -128,6 +128,15 @@ def _degrade_floor() -> float:
     return share
 
 
+def _degrade_max_tokens() -> int:
+    tokens: int = Field(
+        0,
+        ge=0,
+        description="What max_tokens may be lowered to, at least, where the request would be refused otherwise. 0: never lowered.",
+    )
+    return tokens
+
+
 def _fallback(default: bool) -> bool:
     allowed: bool = Field(
         default, description="Whether fallback.url, where it is set, may answer in place of an error."
@@ -145,6 +154,7 @@ class SloConfig(Section):
     room_share: float = _room_share(0.75)
     degrade: bool = _degrade()
     degrade_floor: float = _degrade_floor()
+    degrade_max_tokens: int = _degrade_max_tokens()
     fallback: bool = _fallback(True)
 
 

@@ -115,9 +115,12 @@ class Admission:
             return Place.QUEUED
         return Place.SEATED if key in self._seats else None
 
-    def arrive(self, key: str, slo_class: SloClass, now: float, deadline: float) -> None:
+    def arrive(
+        self, key: str, slo_class: SloClass, now: float, deadline: float, lightens: bool = False
+    ) -> None:
         """Take a seat. deadline: of its first token. Raises Busy, with Retry-After, when its class is shed (shed), when
-        there is none (queue_full), or when even one as short as any that waits would now come too late (queue_too_long)."""
+        there is none (queue_full), or when even one as short as any that waits would now come too late (queue_too_long).
+        lightens: whether it may be made smaller, so that the smallest prompt is what its first token is reckoned by."""
         if self.place(key) is not None:
             raise AdmissionError(f"{key} arrived twice")
         self._shed(slo_class)
@@ -127,7 +130,8 @@ class Admission:
         )
         if full := self._seats.full_for(seat):
             raise self._late.no_seat(full, shortest, now)
-        if late := self._late.too_late(shortest, now):
+        least = Need(shortest.tokens, 1, 1) if lightens else None
+        if late := self._late.too_late(shortest, now, least):
             raise late
         self._seats.take(key, seat)
 
@@ -153,6 +157,14 @@ class Admission:
                 raise late
         self._seats.free(key)
         self._seats.take(key, Seat(seat.slo_class, workload_class, seat.deadline))
+
+    def outlook_s(
+        self, key: str, workload_class: WorkloadClass, tokens: int, now: float, need: Need
+    ) -> float:
+        """About the time to a seated request's first token if it was prepared now, so large; 0 where that is not judged."""
+        seat = self._seats[key]
+        one = waiting(self._rules, key, seat.slo_class, workload_class, tokens, now, seat.deadline)
+        return self._late.outlook_s(one, now, need)
 
     def prepared(
         self, key: str, workload_class: WorkloadClass, tokens: int, now: float, need: Need | None = None
@@ -220,7 +232,7 @@ class Admission:
         one.judged = True
         self._levels.leave(key)
         took = max(0.0, first_token - one.entered)
-        alone_s = self._late.learned.first_token(one.short, took, now)
+        alone_s = self._late.learned.first_token(one.short, took, now, one.prompt)
         target = max(self._rules.treatments[one.slo_class].target_s, SLOW * alone_s)
         if took <= target:
             self._limit.in_time(took / target, len(self._running))
@@ -289,12 +301,12 @@ class Admission:
             need, since = self._needs[one.key], self._lacking.get(one.key, now)
             self._unqueue(one.key)
             spoken_for = self._running or self._order
-            if now + (self._late.first_token_s(one.short, now) if spoken_for else 0.0) > one.deadline:
-                moves.refused.append((one.key, self._late.late(one, now, 0.0)))
+            if now + (self._late.first_token_s(one.short, now, need) if spoken_for else 0.0) > one.deadline:
+                moves.refused.append((one.key, self._late.late(one, now, 0.0, need)))
                 continue
             self._seats.free(one.key)
             level = self._levels.enter(one.key, one.priority(now, self._rules.short_tokens), one.due, now)
-            self._running[one.key] = Running(one.slo_class, one.short, now, now - since, level)
+            self._running[one.key] = Running(one.slo_class, one.short, now, now - since, level, need.prompt)
             self.leases.take(one.key, need, decode)
             self.shares.hold(one.key, one.kind, one.tokens)
             moves.entered.append(one.key)

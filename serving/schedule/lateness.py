@@ -43,11 +43,17 @@ class Lateness:
         if empty or not self.learned.known(now):
             return None
         wait_s = self._wait_s(one, now, need)
-        late = wait_s + self.first_token_s(one.short, now) > PLANNED * (one.deadline - now)
-        return self.late(one, now, wait_s) if late else None
+        late = wait_s + self.first_token_s(one.short, now, need) > PLANNED * (one.deadline - now)
+        return self.late(one, now, wait_s, need) if late else None
 
-    def late(self, one: Waiting, now: float, wait_s: float) -> Busy:
-        first_s, left_s = self.first_token_s(one.short, now), max(0.0, one.deadline - now)
+    def outlook_s(self, one: Waiting, now: float, need: Need) -> float:
+        """About the time to its first token if it queued now; 0 where `too_late` would not judge."""
+        if (not self._running and not self._order) or not self.learned.known(now):
+            return 0.0
+        return self._wait_s(one, now, need) + self.first_token_s(one.short, now, need)
+
+    def late(self, one: Waiting, now: float, wait_s: float, need: Need | None = None) -> Busy:
+        first_s, left_s = self.first_token_s(one.short, now, need), max(0.0, one.deadline - now)
         return Busy(
             f"{left_s:.1f} s of the TTFT budget are left; the requests that go before this one take about {wait_s:.1f} s,"
             f" its first token {first_s:.1f} s more.",
@@ -80,5 +86,6 @@ class Lateness:
         slots = len(self._running) if self._lacking and self._running else self._limit.value
         return self.learned.slot_frees_s(short, slots, now)
 
-    def first_token_s(self, short: bool, now: float) -> float:
-        return self.learned.first_token_s(short, len(self._running) / self._limit.value, now)
+    def first_token_s(self, short: bool, now: float, need: Need | None = None) -> float:
+        load = len(self._running) / self._limit.value
+        return self.learned.first_token_s(short, load, now, need.prompt if need is not None else 0)

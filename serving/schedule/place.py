@@ -37,4 +37,5 @@ class Running:
     entered: float
     lacked_s: float  # of its wait, while there was a slot and no room for its KV
     level: int  # its priority for the engines (levels.py)
+    prompt: int  # tokens
     judged: bool = False

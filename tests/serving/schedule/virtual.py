@@ -107,9 +107,11 @@ def run(
     decodes: Mapping[str, Report] | None = None,
     looks: Looks = (),
     comes_back: Callable[[Fate, float], Ask | None] = lambda *_: None,
+    lighten: Callable[[Admission, Fate, float], Ask] | None = None,
 ) -> list[Fate]:
     """Play all to the end. The books are checked after every event, or, of a long play, every twentieth. decodes: whose pools
-    are known from the beginning; none: no leases. comes_back: what follows a refusal; those fates come last."""
+    are known from the beginning; none: no leases. comes_back: what follows a refusal; those fates come last.
+    lighten: what is asked of the engines once a request is prepared."""
     admission = Admission(told)
     for name, report in (decodes or {}).items():
         admission.told(name, report, 0.0)
@@ -162,7 +164,8 @@ def run(
         deadline = fate.ask.at + fate.ask.budget_s
         if what == "arrive":
             try:
-                admission.arrive(key, fate.ask.slo_class, now, deadline)
+                admission.arrive(key, fate.ask.slo_class, now, deadline, lighten is not None)
+                fate.ask = lighten(admission, fate, now) if lighten is not None else fate.ask
                 move(
                     admission.prepared(key, fate.ask.workload_class, fate.ask.tokens, now, fate.ask.need), now
                 )
