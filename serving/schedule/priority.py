@@ -21,6 +21,10 @@ from toolkit.core.sample import SloClass, WorkloadClass
 
 NOT_OF_IMAGES = frozenset({WorkloadClass.TEXT_ONLY, WorkloadClass.UNCLASSIFIED})
 
+SHORT_TURNS = 4.0
+"""Turns of a short lane for one of its class's long lane. With one each, short requests that come more often than long ones can
+enter queue behind them: measured in virtual time with KV as what lacks, their P95 wait was 50 s, and 0.9 s with four."""
+
 Lane = tuple[SloClass, bool, str]
 """SLO class, short or not, kind."""
 
@@ -89,6 +93,11 @@ class Waiting:
     def lane(self) -> Lane:
         """Those who share a threshold and a part of the decodes stand in one lane."""
         return self.slo_class, self.short, self.kind
+
+    @property
+    def turns(self) -> float:
+        """Weight of its lane where lanes take turns."""
+        return self.weight * (SHORT_TURNS if self.short else 1.0)
 
     @property
     def due(self) -> float:

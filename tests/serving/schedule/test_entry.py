@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from serving.schedule.admit import Admission, Place
 from serving.schedule.lease import Need
-from tests.serving.schedule.virtual import Ask, bound, pool, rules, run
+from tests.serving.schedule.virtual import Ask, bound, p95, pool, rules, run
 from toolkit.core.errors import Busy, TooLarge
 from toolkit.core.sample import SloClass, WorkloadClass
 
@@ -231,6 +231,25 @@ def stream(tokens, load, slo_class=STANDARD, first=0.05, seconds=5.0):
 def test_a_large_one_is_never_starved_by_a_stream_of_smaller_ones(asks, slots, decodes):
     """They would take every page that frees: once it is due, they may not."""
     check_bound(asks, slots, decodes, 1, [])
+
+
+def test_where_kv_is_what_lacks_short_ones_still_pass(seed=5):
+    """A pool that is asked for 1.3 times over by long requests of a tenth to a quarter of it: who is short waits its half
+    second and for one of them, not in their queue."""
+    source = random.Random(seed)
+    asks, now = [], 0.0
+    while now < 40.0:
+        now += source.expovariate(5.0)
+        if source.random() < 0.35:
+            asks.append(Ask(now, source.randint(2000, 5000), source.uniform(1.5, 3.0), 0.1, 20.0))
+        else:
+            asks.append(Ask(now, source.randint(100, 400), source.uniform(0.2, 0.6), 0.1, 20.0))
+    fates = run(rules(64, lease_cap=CAP), asks, decodes={"a": pool(10_000, 16)})
+    short = [fate.wait_s for fate in fates if fate.ask.tokens <= 1024]
+    long = [fate for fate in fates if fate.ask.tokens > 1024 and fate.ask.tokens <= CAP * 10_000]
+
+    assert p95(short) < 1.5
+    assert sum(fate.good for fate in long) >= 0.7 * len(long)
 
 
 @given(seed=st.integers(0, 10**9))

@@ -99,7 +99,17 @@ def test_a_lane_that_was_empty_gets_no_turns_back():
     for number in range(10):
         order.put(waiting(rules(), f"l{number}", STANDARD, WorkloadClass.TEXT_ONLY, LONG, 5.0, 1e9))
 
-    assert sum(key.startswith("l") for key in taken(order, *[9.0] * 6)) == 3
+    assert sum(key.startswith("l") for key in taken(order, *[9.0] * 6)) == 2
+
+
+def test_short_ones_have_four_turns_for_one_of_the_long():
+    """Of one class, all due: with one each, those that come more often would queue behind those that are rare and large."""
+    order = queue(
+        *((f"l{number}", STANDARD, LONG, 0.0) for number in range(10)),
+        *((f"s{number}", STANDARD, SHORT, 0.0) for number in range(20)),
+    )
+
+    assert sum(key.startswith("s") for key in taken(order, *[9.0] * 20)) == 16
 
 
 def test_the_expected_wait_counts_those_that_go_first_and_no_others():

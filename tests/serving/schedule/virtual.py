@@ -10,7 +10,7 @@ from math import ceil, floor, inf
 from serving.schedule.admit import Admission, Moves
 from serving.schedule.lease import Need
 from serving.schedule.pool import Report
-from serving.schedule.priority import Rules, Treatment
+from serving.schedule.priority import SHORT_TURNS, Rules, Treatment
 from toolkit.core.errors import Busy, TooLarge, ToolkitError
 from toolkit.core.sample import SloClass, WorkloadClass
 
@@ -211,8 +211,12 @@ def bound(fate, fates, told, slots):
         and (other.ask.at, other.number) < (fate.ask.at, fate.number)
         and other.entered >= due
     )
+
+    def weight(slo, short):
+        return told.treatments[slo].weight * (SHORT_TURNS if short else 1.0)
+
     turns = place + sum(
-        floor(place * told.treatments[slo].weight / mine.weight) + 1
+        floor(place * weight(slo, short) / weight(*lane(fate.ask))) + 1
         for slo in SloClass
         for short in (True, False)
         if (slo, short) != lane(fate.ask)
