@@ -13,6 +13,9 @@ from typing import Any
 import pytest
 
 from serving.engines.simulated.effects import Limits
+from serving.schedule_config import LeaseConfig, ScheduleConfig, SloConfig
+from serving.service import Service
+from serving.shared_config import SharedConfig
 from tests.serving.access.valkey import Valkey
 from tests.serving.gateways import GatewayProcess, eventually, gateways
 from tests.serving.stand_ins import INSTANT, Leg, stand_ins
@@ -111,14 +114,22 @@ async def whole_pool(gateway: GatewayProcess) -> bool:
         await client.close()
 
 
-def settings(url: str) -> dict[str, Any]:
-    shared = {"shared": {"url": url, "ttl_s": 3.0}} if url else {}
-    return {
-        "lease": {"look_interval_s": 0.1},
-        "schedule": {"adaptive": False},
-        "standard": {"ttft_budget_s": 30.0},
-        **shared,
-    }
+def with_settings(url: str) -> type[GatewayProcess]:
+    """Gateways that share at that URL; empty: that do not."""
+
+    class Set(GatewayProcess):
+        def __init__(self, folder: Path, legs: dict[str, Leg], port: int) -> None:
+            super().__init__(folder, legs, port)
+            service = Service.read(folder)
+            mine = {
+                "lease": LeaseConfig(look_interval_s=0.1),
+                "schedule": ScheduleConfig(adaptive=False),
+                "standard": SloConfig(ttft_budget_s=30.0),
+                "shared": SharedConfig(url=url, ttl_s=3.0),
+            }
+            service.model_copy(update={"config": service.config.model_copy(update=mine)}).write(folder)
+
+    return Set
 
 
 def test_the_engine_never_has_more_than_its_pool_holds_and_nobody_waits_for_the_server(
@@ -128,7 +139,7 @@ def test_the_engine_never_has_more_than_its_pool_holds_and_nobody_waits_for_the_
         with Valkey() as server:
             async with (
                 stand_ins(prefill_0={}, decode_0=DECODE) as legs,
-                gateways(tmp_path, legs, settings=settings(server.url)) as made,
+                gateways(with_settings(server.url), tmp_path, legs) as made,
                 most_inside(legs["decode-0"]) as most,
             ):
                 one, two = Load(made[0], 12), Load(made[1], 12)
@@ -156,7 +167,7 @@ def test_without_sharing_they_would_have_given_the_pool_twice(tmp_path: Path) ->
     async def main() -> None:
         async with (
             stand_ins(prefill_0={}, decode_0=DECODE) as legs,
-            gateways(tmp_path, legs, settings=settings("")) as made,
+            gateways(with_settings(""), tmp_path, legs) as made,
             most_inside(legs["decode-0"]) as most,
         ):
             loads = [Load(one, 12) for one in made]
