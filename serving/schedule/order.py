@@ -1,9 +1,9 @@
 """Who of the waiting goes next. Pure; every question brings `now`.
 
 Each SLO class has two lanes, short and long, first in first out once due. Due requests go before all others; where several
-lanes have one, they take turns by weight: the class's, four times that for its short lane (start-time fair queueing: Goyal, Vin, Cheng 1996): every lane
-has a tag, the lowest goes, and moves on by 1 / weight; a lane that was empty starts at the tag of the last turn. So a lane
-that has not just had its turn gets the very next slot, whoever else waits, and none waits for ever:
+lanes have one, they take turns by weight, the class's and four times that for its short lane (start-time fair queueing: Goyal,
+Vin, Cheng 1996): every lane has a tag, the lowest goes, and moves on by 1 / weight; a lane that was empty starts at the tag of
+the last turn. So a lane that has not just had its turn gets the very next slot, whoever else waits, and none waits for ever:
 
     slots given away from the moment a request is due until its own, its own included
         <= k + sum over the other lanes of (floor(k x weight / own weight) + 1)         k: its place in its lane
