@@ -7,6 +7,7 @@ POST /admin/v1/changes/ID/undo    {"reason": "", "force": false}
 """
 
 import asyncio
+import logging
 import re
 import uuid
 from collections.abc import Callable, Mapping
@@ -22,6 +23,8 @@ from serving.keys import Keys
 from serving.reply import tell
 from toolkit.core.config import Section, validate
 from toolkit.core.errors import InvalidRequest, NotFound, TooLarge, ToolkitError, UsageFault
+
+log = logging.getLogger("toolkit.admin")
 
 MAX_BODY_BYTES = 100_000
 BODY_S = 10.0
@@ -63,6 +66,11 @@ class AdminApi:
             who = self._keys.name_of(exchange.head.header("authorization"))
             document = orjson.dumps(await self._answer(exchange, who))
         except ToolkitError as error:
+            await tell(exchange, error, f"req-{uuid.uuid4().hex}")
+            return
+        except Exception as failure:
+            log.exception("a call of the admin API failed")
+            error = ToolkitError(f"The admin API failed: {type(failure).__name__}.")
             await tell(exchange, error, f"req-{uuid.uuid4().hex}")
             return
         length = ("content-length", str(len(document)))

@@ -131,6 +131,43 @@ def test_a_wrong_change_is_told_by_a_typed_error_and_changes_nothing(tmp_path, b
     with_caller(tmp_path, scenario)
 
 
+ODD = [b"null", b'"x"', b"[]", b"{}", b"-1", b"0", b"1e308", b"1e30"]
+
+
+@pytest.mark.slow
+def test_no_value_of_any_setting_breaks_the_gateway(tmp_path):
+    """It is taken, and can be undone, or refused with 400; requests are answered in either case."""
+
+    async def scenario(made, caller):
+        state = await caller.state()
+        for key in state["settings"]:
+            for value in ODD:
+                answer = await caller.ask(
+                    "POST", "/changes", b'{"force":true,"set":{"%b":%b}}' % (key.encode(), value)
+                )
+                assert answer.status in (200, 400), (key, value, answer.text)
+                if answer.status == 200 and answer.json["change"]:
+                    undone = await caller.ask(
+                        "POST", f"/changes/{answer.json['change']['id']}/undo", {"force": True}
+                    )
+                    assert undone.status == 200, (key, value, undone.text)
+        assert (await caller.state())["configured"] == {}
+        assert (await made.ask()).status == 200
+
+    with_caller(tmp_path, scenario)
+
+
+def test_the_public_listener_knows_nothing_of_it(tmp_path):
+    """404, with a token too: no wrong line of a proxy's configuration can publish it."""
+
+    async def scenario(made, caller):
+        token = {"authorization": f"Bearer {caller.door.token}"}
+        answer = await made.ask(b"", method="GET", path="/admin/v1/state", headers=token)
+        assert answer.status == 404
+
+    with_caller(tmp_path, scenario)
+
+
 def test_wrong_paths_and_methods_are_told(tmp_path):
     """404 and 405."""
 
