@@ -24,7 +24,13 @@ PAGES = 1000
 EACH = 10
 WHOLE = Report(PAGES, 1, 1, 0, 0)
 DECODE = EngineEndpoint(name="decode-0", role="decode", url="http://d")
-RULES = Rules({slo: Treatment() for slo in SloClass}, max_in_flight=1000, max_waiting=1000, lease_cap=0.2)
+WEIGHTS = {SloClass.REALTIME: 4.0, SloClass.STANDARD: 1.0, SloClass.BATCH: 0.25}
+RULES = Rules(
+    {slo: Treatment(weight=weight) for slo, weight in WEIGHTS.items()},
+    max_in_flight=1000,
+    max_waiting=1000,
+    lease_cap=0.2,
+)
 
 
 class Mini:
@@ -84,11 +90,11 @@ class Mini:
             self.admission.arrive(key, slo, now, now + 100)
             self.admission.prepared(key, WorkloadClass.TEXT_ONLY, EACH, now, Need(EACH))
 
-    def turn_over(self, requests: int) -> None:
+    def turn_over(self, requests: int, slo: SloClass) -> None:
         """So many leave, and as many come."""
         for key in [*self.admission.leases.holders][:requests]:
             self.admission.leave(key, time.monotonic())
-        self.offer(requests)
+        self.offer(requests, slo)
 
     def let_go(self) -> None:
         """All of them leave."""

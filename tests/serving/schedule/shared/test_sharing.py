@@ -13,6 +13,7 @@ import pytest
 
 from tests.serving.access.valkey import Valkey
 from tests.serving.schedule.shared.mini import EACH, PAGES, Mini
+from toolkit.core.sample import SloClass
 
 TTL_S = 1.5
 PATIENCE_S = 20.0
@@ -87,25 +88,28 @@ def process(url: str, ttl_s: float) -> Iterator[Process]:
 
 
 @pytest.mark.proof
-def test_a_flood_through_one_gateway_leaves_the_other_its_share_and_takes_what_it_does_not_use() -> None:
+def test_a_flood_through_one_gateway_leaves_another_class_at_the_other_its_share() -> None:
+    """Standard weighs four times as much as batch: four fifths of the pool."""
+
     async def main() -> None:
         with Valkey() as server:
             async with Mini(server.url, TTL_S) as one, Mini(server.url, TTL_S) as two, watched(one, two):
                 await until(lambda: one.granted > 0 and two.granted > 0)
-                one.offer(PAGES // EACH)
+                one.offer(PAGES // EACH, SloClass.BATCH)
                 await until(lambda: one.held >= 0.9 * PAGES)
                 assert 0 < two.granted < PAGES // 10
 
-                two.offer(PAGES // EACH)
+                two.offer(PAGES // EACH, SloClass.STANDARD)
                 assert two.held > 0  # at once: what lies ready for who comes next
 
                 def fair() -> bool:
-                    one.turn_over(2)
-                    return two.held >= PAGES // 2 - 2 * EACH
+                    one.turn_over(2, SloClass.BATCH)
+                    return two.held >= 0.8 * PAGES - 2 * EACH
 
                 await until(fair)
-                assert one.held >= PAGES // 2 - 4 * EACH
+                assert one.held >= 0.2 * PAGES - 4 * EACH
                 assert not one.revoked + two.revoked
+
             async with asyncio.timeout(PATIENCE_S), Mini(server.url, TTL_S) as three:
                 await until(lambda: three.granted > 0.9 * PAGES)  # they left in order: it is free at once
 
