@@ -102,7 +102,9 @@ class Packer:
         self, recording: Recording, request: ChatRequest, prepared: PreparedImages
     ) -> PreparedImages:
         """In time for its first token, where giving something up makes it so."""
-        parts = self._parts
+        parts, allowed = self._parts, self._allowed(recording, request)
+        if allowed == Allowed():
+            return prepared
         admission, now = parts.admission, parts.clock.monotonic()
 
         def outlook(size: Size) -> float:
@@ -114,7 +116,6 @@ class Packer:
             )
 
         asked = Size(recording.text_tokens, recording.image_tokens, recording.max_tokens)
-        allowed = self._allowed(recording, request)
         remake_s = prepared.prepared_at - (recording.body_read or now)
         chosen = lighter(asked, recording.deadline - now, allowed, outlook, remake_s)
         if chosen is None or chosen == asked:

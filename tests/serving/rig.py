@@ -75,6 +75,7 @@ async def rig(
             gateway.admission.check()
             gateway.book.check()
             assert gateway.admission.idle
+            assert gateway.fallback.in_flight == 0
             assert gateway.lifecycle.open_requests == 0
         finally:
             await gateway.close()

@@ -1,6 +1,8 @@
 """The fallback endpoint answers what no pair can: the real gateway, stand-in engines, and a stand-in for the endpoint."""
 
 import asyncio
+import random
+from dataclasses import replace
 
 import orjson
 import pytest
@@ -10,7 +12,7 @@ from serving.config import ServeConfig
 from serving.fallback import original
 from tests.serving.fake_exchange import FakeExchange
 from tests.serving.rig import chat, records, rig, until
-from tests.serving.stand_ins import FROZEN, stand_ins
+from tests.serving.stand_ins import FROZEN, INSTANT, stand_ins
 from toolkit.core.errors import UsageFault
 
 PHOTO = "data:image/png;base64," + "QUJD" * 30_000
@@ -203,6 +205,46 @@ def test_only_so_many_at_once_and_a_client_that_leaves_gives_its_place_back(tmp_
 
     assert refused.status == 503
     assert left == 0
+
+
+def test_whatever_fails_every_request_has_one_outcome_and_every_place_comes_back(tmp_path):
+    """80 requests over a pair that refuses some and an endpoint that has four places; some clients leave."""
+    source = random.Random(11)
+
+    async def scenario():
+        async with (
+            stand_ins(unified_0={"settings": {"costs": replace(INSTANT, prefill_s=0.005)}}) as elsewhere,
+            rig(
+                tmp_path,
+                {
+                    **settings(elsewhere["unified-0"], max_in_flight=4),
+                    "schedule": {"max_in_flight": 4, "max_waiting": 8},
+                },
+                decode_0={"settings": {"costs": replace(INSTANT, prefill_s=0.005, decode_s=0.005)}},
+            ) as made,
+        ):
+
+            async def one(number):
+                await asyncio.sleep(source.uniform(0, 0.8))
+                made.legs["decode-0"].set(answer_503=source.random() < 0.3)
+                exchange = FakeExchange(chat(stream=number % 3 > 0, user=str(number)))
+                task = asyncio.create_task(made.gateway.api.handle(exchange))
+                if number % 7 == 0:
+                    await asyncio.sleep(source.uniform(0, 0.03))
+                    exchange.hang_up()
+                await task
+                return exchange.status
+
+            return await asyncio.gather(*(one(number) for number in range(80)))
+
+    statuses = asyncio.run(scenario())
+    kept = records(tmp_path)
+
+    assert len(kept) == len({record["request_id"] for record in kept}) == len(statuses) == 80
+    assert {record["outcome"] for record in kept} <= {"completed", "shed", "client_closed", "engine_failed"}
+    assert sum(bool(record["degraded"]) for record in kept) > 5
+    for record in kept:
+        assert (record["timeline"]["fallback"] is not None) >= bool(record["degraded"])
 
 
 def test_the_original_is_sent_without_copying_its_images():

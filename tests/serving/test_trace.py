@@ -8,6 +8,8 @@ from serving.trace import find, render, search
 from toolkit.core.errors import UsageFault
 from toolkit.core.journal import Journal
 from toolkit.core.sample import (
+    Degradation,
+    Degraded,
     ImageRecord,
     ItlSummary,
     LostAttempt,
@@ -144,3 +146,22 @@ def test_older_runs_are_searched_too_the_newest_first(tmp_path):
         search(tmp_path, "nope")
     with pytest.raises(UsageFault, match="no journal"):
         search(tmp_path / "elsewhere", "last")
+
+
+def test_what_was_given_up_and_the_time_elsewhere_are_told(tmp_path):
+    """The fallback's time is a hop of its own; what was done has sizes and a reason, in the journal too."""
+    degraded = (
+        Degraded(Degradation.IMAGES, "late", 1296, 324),
+        Degraded(Degradation.FALLBACK, "queue_too_long"),
+    )
+    line = Timeline(body_read=0.001, fetched=0.002, prepared=0.05, fallback=0.4, first_token=1.0, ended=1.5)
+    one = sample("req-abc", timeline=line, degraded=degraded)
+    write(tmp_path, one)
+
+    text = render(find(tmp_path, "req-abc"))
+
+    assert find(tmp_path, "req-abc") == one
+    assert "degraded: images 1296 -> 324 tokens (late)" in text
+    assert "degraded: fallback (queue_too_long)" in text
+    hops = [line.split("|")[0].strip() for line in text.splitlines() if "|" in line]
+    assert hops == ["body", "fetch", "prepare", "dispatch", "fallback", "decode"]
