@@ -70,8 +70,8 @@ class AdminApi:
             return
         except Exception as failure:
             log.exception("a call of the admin API failed")
-            error = ToolkitError(f"The admin API failed: {type(failure).__name__}.")
-            await tell(exchange, error, f"req-{uuid.uuid4().hex}")
+            told = ToolkitError(f"The admin API failed: {type(failure).__name__}.")
+            await tell(exchange, told, f"req-{uuid.uuid4().hex}")
             return
         length = ("content-length", str(len(document)))
         await exchange.send_head(200, [("content-type", "application/json"), length])
