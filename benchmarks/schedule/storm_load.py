@@ -58,6 +58,7 @@ class Way(ABC):
             "model": self._model,
             "messages": [{"role": "user", "content": asked}],
             "max_tokens": 8,
+            "ignore_eos": True,
             "stream": True,
         }
 
@@ -88,7 +89,8 @@ async def streamed(client: HttpClient, url: str, body: bytes, first_within_s: fl
                 raise Told(response.status, str(error.get("code", "")), request_id)
             async for chunk, at in response.chunks():
                 for event in splitter.feed(chunk):
-                    if reader.read(event.data) is Kind.TOKEN and first is None:
+                    said = reader.read(event.data) in (Kind.TOKEN, Kind.FINISH)  # an answer may be empty
+                    if said and first is None:
                         first = at
                         timer.reschedule(asyncio.get_running_loop().time() + ANSWER_S)
             reader.end()

@@ -18,7 +18,7 @@ BACK_SHARE, BIN_S = 0.9, 5.0
 TYPED = frozenset(
     {"engine_unavailable", "queue_too_long", "queue_full", "ttft_budget_exceeded", "engine_busy"}
 )
-AVALANCHE, SLIP_S = 1.5, 0.5
+AVALANCHE, SLIP_S, CALM = 1.5, 0.5, 0.9
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def page(found: Measured, run: Run) -> tuple[str, list[str]]:
         f"`benchmarks/schedule/storm.py`, {time.strftime('%Y-%m-%d %H:%M', time.gmtime())} UTC, {run.took_s / 60:.0f} minutes, "
         f"{os.cpu_count()} cores ({platform.machine()}), load average {run.load[0]:.1f} before and {run.load[1]:.1f} after. One "
         f"prefill and two decodes of {engines}; text requests at {run.rate:g}/s (Poisson, the same for both), the first token "
-        f"within {BUDGET_S:g} s of when each was due. From {hook:g} s on a poll of a transfer fails with p = {found.polls:.3f}, "
+        f"within {BUDGET_S:g} s of when each was due. From {hook:g} s on a poll of a transfer fails with p = {found.polls:.2g}, "
         f"at which {found.share:.0%} of single attempts failed; from {freeze:g} s prefill stands still for {long:g} s; all is "
         f"well again from {end:g} s on; the last request comes at {last:g} s. The naive front takes the pairs in turn, gives "
         f"each try {TRY_S:g} s to its first token, retries at once, {TRIES - 1} times at most, and aborts nothing. Engines, "
