@@ -23,6 +23,7 @@ LOOK_TIMEOUT_S = 2.0
 MISSES = 3
 """Looks without an answer after which an engine that has never told is taken for one that does not."""
 MAX_BYTES = 1_000_000
+QUEUES = ("decode_prealloc_queue_reqs", "decode_transfer_queue_reqs")
 
 Tell = Callable[[str, Report | None], None]
 """An engine's name and what it says of its pool; None: it is up and does not tell."""
@@ -92,7 +93,7 @@ class PoolWatch:
         self._tell(name, None)
 
     async def _report(self, engine: EngineEndpoint) -> Report:
-        loads = (await self._get(engine, "/v1/loads?include=core"))["loads"]
+        loads = (await self._get(engine, "/v1/loads?include=core,disagg"))["loads"]
         tokens = min(int(one["max_total_num_tokens"]) for one in loads)
         known, page_size = self._page_sizes.get(engine.name, (-1, 0))
         if known != tokens:
@@ -101,7 +102,8 @@ class PoolWatch:
                 raise ValueError(f"a pool of {tokens} tokens in pages of {page_size}")
             self._page_sizes[engine.name] = tokens, page_size
         used = sum(int(one["num_used_tokens"]) for one in loads)
-        return Report(tokens, page_size, len(loads), used, tuple(one["timestamp"] for one in loads))
+        stamp = tuple(one["timestamp"] for one in loads)
+        return Report(tokens, page_size, len(loads), used, stamp, sum(map(_queued, loads)))
 
     async def _get(self, engine: EngineEndpoint, path: str) -> dict[str, Any]:
         response = await self._client.send("GET", f"{engine.url}{path}")
@@ -113,3 +115,10 @@ class PoolWatch:
         if response.status != 200 or not isinstance(document, dict):
             raise ValueError(f"{path} answered {response.status}")
         return document
+
+
+def _queued(load: dict[str, Any]) -> int:
+    """Requests of one rank that wait for room, for their KV cache, or for a place in the batch."""
+    disaggregation = load.get("disaggregation") or {}
+    queues = (load.get("num_waiting_reqs"), *map(disaggregation.get, QUEUES))
+    return sum(int(length or 0) for length in queues)

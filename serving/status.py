@@ -113,6 +113,9 @@ class Status:
                 )
         telemetry.gauge(names.KV_WAITING, self._admission.lacking)
         for engine in self._service.decodes:
+            windows = self._admission.windows
+            telemetry.gauge(names.WINDOW, windows.widths.get(engine.name, 0), decode=engine.name)
+            telemetry.gauge(names.WINDOW_INSIDE, windows.inside(engine.name), decode=engine.name)
             kv = self._admission.leases.pools.get(engine.name)
             pages = (kv.pages, kv.leased, kv.foreign) if kv is not None else (0, 0, 0)
             for metric, count in zip((names.KV_POOL, names.KV_LEASED, names.KV_FOREIGN), pages, strict=True):

@@ -6,10 +6,11 @@
               +---- leave -----+------- leave -------+----> gone
 
 A seat is taken before the body is read, so the bodies and pixels held at any time are bounded too: `max_waiting` bounds
-SEATED + QUEUED, shares of it each SLO and workload class (seats.py). An adaptive limit bounds RUNNING (limit.py), and so do
+SEATED + QUEUED, shares of it each SLO and workload class (seats.py). An adaptive limit bounds RUNNING (limit.py), a window
+of each decode those before their first token there (windows.py), and so do
 KV leases (lease.py): whoever enters has a decode and all pages there that it may use. Who enters is decided by length-aware
-priority (priority.py), turns (order.py) and what fits (entry.py), which bound every wait: with L slots, none held longer
-than S seconds, and decodes where at least M of the largest leases fit at once beside what others use, a request enters within
+priority (priority.py), turns (order.py) and what fits (entry.py), which bound every wait: with L slots, no window narrower, none
+held longer than S seconds, and decodes where at least M of the largest leases fit at once beside what others use, a request enters within
 
     threshold + ceil(N / min(L, M)) x S   N: the turns until its own, order.py; at most in terms of max_waiting
 
@@ -39,6 +40,7 @@ from serving.schedule.pool import Report
 from serving.schedule.priority import Rules, Waiting, waiting
 from serving.schedule.seats import Seat, Seats
 from serving.schedule.shares import Shares
+from serving.schedule.windows import Windows
 from toolkit.core.errors import Busy, TooLarge
 from toolkit.core.sample import SloClass, WorkloadClass
 
@@ -58,6 +60,7 @@ class Admission:
         self._running: dict[str, Running] = {}
         self._kept = 0  # were inside when the bound on them was set
         self._limit = InFlightLimit(rules.min_in_flight, rules.max_in_flight, rules.adaptive)
+        self.windows = Windows(rules.min_in_flight, rules.max_in_flight, rules.adaptive)
         self.leases = Leases(rules.lease_cap)
         self._levels = Levels()
         self._needs: dict[str, Need] = {}
@@ -194,6 +197,7 @@ class Admission:
             self.leases.silent(decode)
         else:
             self.leases.report(decode, report)
+            self.windows.queue(decode, report.queued, now)
         return self._refill(now)
 
     def bound(self, pages: Mapping[str, int], until: float, now: float) -> Moves:
@@ -222,13 +226,17 @@ class Admission:
     def move(self, key: str, choice: int, decode: str, now: float) -> Moves | None:
         """One choice of a running request goes on at another decode, with its lease. None, and nothing changes, where there is
         no room for it."""
-        return self._fill(now) if self.leases.move(key, choice, decode) else None
+        if not self.leases.move(key, choice, decode):
+            return None
+        self.windows.enter(key, decode)
+        return self._fill(now)
 
     def answered(self, key: str, first_token: float, now: float) -> Moves:
         """A running request had its first token then; only the first call counts."""
         one = self._running.get(key)
         if one is None or one.judged:
-            return Moves([], [])
+            self.windows.leave(key)
+            return self._fill(now)
         one.judged = True
         self._levels.leave(key)
         took = max(0.0, first_token - one.entered)
@@ -236,8 +244,9 @@ class Admission:
         target = max(self._rules.treatments[one.slo_class].target_s, SLOW * alone_s)
         if took <= target:
             self._limit.in_time(took / target, len(self._running))
+            self.windows.in_time(key, took / target)
         else:
-            self._limit.too_much(one.entered, now)
+            self._too_much(key, one, now)
         return self._fill(now)
 
     def overloaded(self, key: str, now: float) -> None:
@@ -246,13 +255,14 @@ class Admission:
         if one is not None and not one.judged:
             one.judged = True
             self._late.learned.no_first_token(one.short, max(0.0, now - one.entered), now)
-            self._limit.too_much(one.entered, now)
+            self._too_much(key, one, now)
 
     def leave(self, key: str, now: float) -> Moves:
         """End in any state, once or often. The only place where leases are released."""
         self._seats.free(key)
         self._unqueue(key)
         self.leases.release(key)
+        self.windows.leave(key)
         self.shares.release(key)
         self._levels.leave(key)
         one = self._running.pop(key, None)
@@ -265,6 +275,7 @@ class Admission:
         self._rules = rules
         self._seats.retune(rules)
         self._limit.retune(rules.min_in_flight, rules.max_in_flight, rules.adaptive)
+        self.windows.retune(rules.min_in_flight, rules.max_in_flight, rules.adaptive)
         self._order.retune(rules)
         self._kept = len(self._running)
         self.leases.cap = rules.lease_cap
@@ -273,10 +284,11 @@ class Admission:
 
     def check(self) -> None:
         """Raise AssertionError unless the books balance: bounds hold, nobody stands in two places, who runs and only who runs has
-        a lease, no slot idles beside a queue but for lack of KV."""
+        a lease, no slot idles beside a queue but for lack of KV or of width in a window."""
         self._seats.check()
         self._order.check()
         self.leases.check()
+        self.windows.check()
         self.shares.check()
         assert len(self._running) <= max(self._rules.max_in_flight, self._kept), self
         assert self._rules.max_in_flight >= self.limit >= 1, self
@@ -286,13 +298,20 @@ class Admission:
         assert not any(key in self._seats for key in self._running), self
         assert self._levels.inside <= self._running.keys(), self
         assert self.leases.holders == self.shares.holders == self._running.keys(), self
-        assert not queued or len(self._running) >= self.limit or self._lacking, self
+        assert self.windows.keys <= self._running.keys(), self
+        assert not queued or len(self._running) >= self.limit or self._lacking or self.windows.closed(), self
+
+    def _too_much(self, key: str, one: Running, now: float) -> None:
+        if not self.windows.is_narrow(key):
+            self._limit.too_much(one.entered, now)
+        self.windows.too_much(key, one.entered, now)
 
     def _fill(self, now: float) -> Moves:
         moves = Moves([], [])
         self.leases.lapse(now)
         self.shares.measure(self._limit.value, self.leases.tokens)
         while self._order and len(self._running) < self._limit.value:
+            self.leases.closed = self.windows.closed()
             found = next_in(self._order, self.leases, self._needs, now, self._limit.value)
             if found is None:
                 break
@@ -308,11 +327,14 @@ class Admission:
             level = self._levels.enter(one.key, one.priority(now, self._rules.short_tokens), one.due, now)
             self._running[one.key] = Running(one.slo_class, one.short, now, now - since, level, need.prompt)
             self.leases.take(one.key, need, decode)
+            self.windows.enter(one.key, decode)
             self.shares.hold(one.key, one.kind, one.tokens)
             moves.entered.append(one.key)
         if len(self._running) < self._limit.value:
+            fits = self.leases.room(all_windows=True) if self.leases.closed else None
             for one in self._order:
-                self._lacking.setdefault(one.key, now)
+                if fits is None or not fits(self._needs[one.key]):
+                    self._lacking.setdefault(one.key, now)
         return moves
 
     def _refill(self, now: float) -> Moves:

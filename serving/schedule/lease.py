@@ -45,6 +45,7 @@ class Leases:
     def __init__(self, cap: float) -> None:
         self.cap = cap
         self.reserved: str | None = None
+        self.closed: frozenset[str] = frozenset()  # decodes whose window is full (windows.py)
         self._serving: Mapping[str, float] = {}
         self._pools: dict[str, Pool] = {}
         self._silent: set[str] = set()  # decodes that do not tell
@@ -154,14 +155,17 @@ class Leases:
         """Whether it may enter now."""
         return self.room()(need)
 
-    def room(self, without: str | None = None) -> Callable[[Need], bool]:
-        """What may enter now, to be asked of many as long as nothing changes. without: a decode that is not for them."""
+    def room(self, without: str | None = None, *, all_windows: bool = False) -> Callable[[Need], bool]:
+        """What may enter now, to be asked of many as long as nothing changes. without: a decode that is not for them. all_windows:
+        what could, were no window full."""
         if not self._open:
             return lambda _: True
         rooms = [
             (pool.page_size, pages)
             for name, pool in ((name, self._pools[name]) for name in self._open)
-            if name != without and (pages := min(pool.free, self.cap_pages(pool))) > 0
+            if name != without
+            and (all_windows or name not in self.closed)
+            and (pages := min(pool.free, self.cap_pages(pool))) > 0
         ]
         most = max((size * pages for size, pages in rooms), default=0)
 
@@ -175,7 +179,11 @@ class Leases:
     def choose(self, need: Need, without: str | None = None) -> str:
         """Of the decodes where it fits the one of which it leaves the most free, by weight; ANYWHERE while entry asks for no
         leases."""
-        fitting = [name for name in self._open if name != without and self._fits(need, self._pools[name])]
+        fitting = [
+            name
+            for name in self._open
+            if name != without and name not in self.closed and self._fits(need, self._pools[name])
+        ]
         return min(fitting, key=lambda name: self._load(name, need), default=ANYWHERE)
 
     def reserve(self, need: Need) -> str | None:

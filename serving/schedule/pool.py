@@ -14,13 +14,14 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class Report:
     """What an engine says of its pool. tokens: of each of its `ranks` equal parts (data-parallel ranks; a request lives in one).
-    used_tokens: in all. stamp: differs between reports."""
+    used_tokens: in all. stamp: differs between reports. queued: requests in its own queues, before their first token."""
 
     tokens: int
     page_size: int
     ranks: int
     used_tokens: int
     stamp: object
+    queued: int = 0
 
 
 class Pool:

@@ -204,6 +204,20 @@ IN_FLIGHT_LIMIT = Metric(
     "requests",
     "How many requests the engines get at once now: adapted to their first tokens, up to schedule.max_in_flight.",
 )
+WINDOW = Metric(
+    "toolkit_first_token_window",
+    "gauge",
+    "requests",
+    "How many requests may be between entering and first token at a decode engine now; 0 before it has had any.",
+    ("decode",),
+)
+WINDOW_INSIDE = Metric(
+    "toolkit_before_first_token",
+    "gauge",
+    "requests",
+    "Of those, how many are.",
+    ("decode",),
+)
 KV_POOL = Metric(
     "toolkit_kv_pool_tokens",
     "gauge",
