@@ -34,6 +34,10 @@ is_current() { [[ -x $1/bin/python && $(cat "$1/installed" 2>/dev/null) == "$(fi
 
 # make_venv VENV: a fresh environment, or the one that is already there and still fits this folder.
 make_venv() {
+    if [[ -L $1 ]]; then
+        say "$1 is a link to $(readlink -f "$1"), the environment of another folder, which is not emptied for this one: remove the link." >&2
+        exit 3
+    fi
     if [[ ! -x $1/bin/python || $(cat "$1/home" 2>/dev/null || echo "$PWD") != "$PWD" ]]; then
         "$python" -m venv --clear "$1"
     fi
