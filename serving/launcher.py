@@ -68,7 +68,6 @@ async def launch(plan: Plan, run_dir: Path, audience: Audience) -> None:
     """
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    _stop_with_parent(stop)
     client = HttpClient()
     supervisor = Supervisor(plan.config.supervisor, run_dir, SystemClock(), client, audience.hear)
 
@@ -79,6 +78,7 @@ async def launch(plan: Plan, run_dir: Path, audience: Audience) -> None:
 
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, end)
+    _stop_with_parent(stop)
     running = asyncio.create_task(_run(plan, run_dir, supervisor, client, audience))
     stopped = asyncio.create_task(stop.wait())
     try:
@@ -162,12 +162,6 @@ async def ask(client: HttpClient, url: str, body: bytes, key: str = "", own_key:
     return FirstAnswer(time.monotonic() - began, refusal)
 
 
-def _stop_with_parent(stop: asyncio.Event) -> None:
-    if os.environ.get(STOP_WITH_PARENT) == "1":
-        with contextlib.suppress(OSError):
-            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
-        if os.getppid() == 1:  # it was gone before we asked
-            stop.set()
 async def standing(client: HttpClient, gateway_url: str) -> dict[str, str]:
     """Of each store that is configured: "works", "unknown", or "fails: " and why. Empty where the gateway does not say."""
     try:
@@ -179,3 +173,9 @@ async def standing(client: HttpClient, gateway_url: str) -> dict[str, str]:
         return {}
 
 
+def _stop_with_parent(stop: asyncio.Event) -> None:
+    if os.environ.get(STOP_WITH_PARENT) == "1":
+        with contextlib.suppress(OSError):
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+        if os.getppid() == 1:  # it was gone before we asked
+            stop.set()
