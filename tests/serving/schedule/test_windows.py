@@ -8,7 +8,6 @@ from serving.schedule.windows import Windows
 from tests.serving.schedule.virtual import pool, rules
 from toolkit.core.sample import SloClass, WorkloadClass
 
-
 EVERY_S = 1 / 15
 KNOWN_FROM_S = 20.0
 """By then the first of the slow ones have come."""
