@@ -7,7 +7,7 @@ import pytest
 
 from serving.admin_config import AdminConfig
 from tests.serving.fake_exchange import FakeExchange
-from tests.serving.rig import rig, until
+from tests.serving.rig import chat, rig, until
 from tests.serving.stand_ins import FROZEN
 from toolkit.core.admin import Door
 
@@ -236,6 +236,28 @@ def test_a_promise_can_be_changed_for_requests_to_come(tmp_path):
         assert (late.status, late.json["error"]["code"]) == (504, "ttft_budget_exceeded")
 
     with_caller(tmp_path, scenario, prefill_0=FROZEN)
+
+
+def test_the_cap_on_kv_and_what_may_be_given_up_are_changed_for_requests_to_come(tmp_path):
+    """Over the cap: 413; where its class may be degraded: fewer tokens, and the answer says so."""
+
+    async def scenario(made, caller):
+        await made.gateway.kv.look()
+        await caller.set({"lease.cap": 0.001})
+        refused = await made.ask(chat(max_tokens=4000))
+        assert (refused.status, refused.json["error"]["code"]) == (413, "kv_lease_exceeded")
+
+        await caller.set({"standard.degrade": True, "standard.degrade_max_tokens": 1})
+        lighter = await made.ask(chat(max_tokens=4000))
+        assert lighter.status == 200
+        assert "max_tokens" in lighter.headers["x-toolkit-degraded"]
+
+        for number in (2, 1):
+            await caller.ask("POST", f"/changes/{number}/undo")
+        whole = await made.ask(chat(max_tokens=4000))
+        assert whole.status == 200 and "x-toolkit-degraded" not in whole.headers
+
+    with_caller(tmp_path, scenario)
 
 
 @pytest.mark.parametrize("leases", [False, True])
