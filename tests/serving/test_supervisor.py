@@ -7,6 +7,7 @@ import socket
 import sys
 import textwrap
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -232,3 +233,35 @@ def test_a_run_folder_that_vanished_stops_nothing(tmp_path: Path) -> None:
     supervised(run, body)
 
     assert processes(run) == ()
+
+
+PATIENT = """
+    import signal, sys
+    def end(*_):
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        print("draining", flush=True)
+    signal.signal(signal.SIGTERM, end)
+""" + SERVER.replace("import http.server, sys", "import http.server")
+
+
+def test_a_gateway_that_drains_for_long_is_waited_for_until_it_is_told_again(tmp_path: Path) -> None:
+    """What it was configured to take goes beyond the usual seconds; a second signal of the operator ends the wait."""
+    patient = member(tmp_path, "gateway", PATIENT, first_down=True)
+    patient = replace(patient, command=replace(patient.command, grace_s=600.0), longer_s=597.0)
+
+    async def body(supervisor: Supervisor, heard: Heard) -> None:
+        await supervisor.start([patient])
+        closing = asyncio.create_task(supervisor.close())
+        await heard.wait_for("gateway", State.STOPPING)
+        log = tmp_path / "logs" / "gateway.log"
+        async with asyncio.timeout(20):
+            while "draining" not in log.read_text():
+                await asyncio.sleep(0.02)
+        supervisor.hurry()
+        async with asyncio.timeout(20):
+            await closing
+
+    heard = supervised(tmp_path, body)
+
+    assert heard.order("stopped") == ["gateway"]
+    assert [news.what for news in heard.all][-1] == "stopped"
