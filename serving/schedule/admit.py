@@ -128,9 +128,7 @@ class Admission:
             raise AdmissionError(f"{key} arrived twice")
         self._shed(slo_class)
         seat = Seat(slo_class, WorkloadClass.UNCLASSIFIED, deadline)
-        shortest = waiting(
-            self._rules, key, slo_class, seat.workload_class, self._order.shortest, now, deadline
-        )
+        shortest = waiting(self._rules, key, slo_class, seat.workload_class, self._shortest(), now, deadline)
         if full := self._seats.full_for(seat):
             raise self._late.no_seat(full, shortest, now)
         least = Need(shortest.tokens, 1, 1) if lightens else None
@@ -154,7 +152,7 @@ class Admission:
             raise self._late.no_seat(full, unmeasured, now)
         if self._rules.kind_of(workload_class):
             shortest = waiting(
-                self._rules, key, seat.slo_class, workload_class, self._order.shortest, now, seat.deadline
+                self._rules, key, seat.slo_class, workload_class, self._shortest(), now, seat.deadline
             )
             if late := self._late.too_late(shortest, now):
                 raise late
@@ -353,6 +351,13 @@ class Admission:
         self._order.remove(key)
         self._needs.pop(key, None)
         self._lacking.pop(key, None)
+
+    def _shortest(self) -> int:
+        """Tokens of the shortest that waits: what one that has just come may be as well. Where only long ones wait, since the
+        short ones pass them, one of those."""
+        shortest, short = self._order.shortest, self._rules.short_tokens
+        passing = shortest > short and any(one.short for one in self._running.values())
+        return short if passing else shortest
 
     def _shed(self, asked: SloClass | WorkloadClass) -> None:
         if asked in self._rules.shed:
