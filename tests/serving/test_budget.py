@@ -6,6 +6,7 @@ import pytest
 
 from tests.serving.rig import chat, records, rig
 from tests.serving.stand_ins import FROZEN
+from toolkit.core.errors import OutOfTime
 from toolkit.core.sample import Timeline
 
 
@@ -40,6 +41,30 @@ def test_what_the_engines_cannot_make_any_more_is_refused_before_them(tmp_path):
     assert fine.status == 200
     assert calls == 1
     assert records(tmp_path)[0]["timeline"]["ended"] < 0.25
+
+
+def test_images_are_fetched_no_longer_than_the_engines_leave(tmp_path, monkeypatch):
+    """Of a budget of 2 s the engines take a second at least, so fetching and preparing end 0.8 of one before the budget does."""
+    image = {"type": "image_url", "image_url": {"url": "http://127.0.0.1:9/a.png"}}
+    given = []
+
+    async def scenario():
+        async with rig(tmp_path) as made:
+            clock = made.gateway.lifecycle._parts.clock
+            made.gateway.lifecycle._parts.spending._floors.took("engines", True, 1.0, clock.monotonic())
+
+            async def slow(urls, deadline, grid=None, keep=True):
+                given.append(deadline - clock.monotonic())
+                raise OutOfTime("ended", hop="fetch")
+
+            monkeypatch.setattr(made.gateway.access, "prepare", slow)
+            body = {**chat(), "messages": [{"role": "user", "content": [image]}]}
+            return await made.ask(body, headers={"x-ttft-budget-ms": "2000"})
+
+    error = asyncio.run(scenario()).json["error"]
+
+    assert 1.0 < given[0] <= 1.2
+    assert error["hop"] == "fetch" and "the hops after it take 800 ms at least" in error["message"]
 
 
 def test_the_floors_are_learned_from_what_is_answered(tmp_path):

@@ -40,7 +40,7 @@ for argv in json.load(sys.stdin):
 """
 SETTINGS: tuple[tuple[bool, dict[str, object]], ...] = (
     (False, {}),
-    (False, {"prefill": {"count": 2}, "decode": {"count": 2}}),
+    (False, {"prefill": {"count": 2}, "decode": {"count": 2}, "priority": True}),
     (
         True,
         {
