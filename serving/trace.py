@@ -28,9 +28,13 @@ MEANING = {
     "decode": "first token to the end",
 }
 
+LAST = "last"
+"""In place of an id: the request that ended last."""
+
 
 def search(runs: Path, request_id: str) -> tuple[Path, Sample]:
-    """The newest run folder below `runs` that knows the id, as `find` takes it, and the record.
+    """The newest run folder below `runs` that knows the id, as `find` takes it, and the record. `last`: of the folder in which
+    a request ended last, since several services may run.
 
     Raises UsageFault when none does, or when the beginning fits several in one.
     """
@@ -41,6 +45,10 @@ def search(runs: Path, request_id: str) -> tuple[Path, Sample]:
         raise UsageFault(
             f"{runs.absolute()}: no journal here. Run folders are made in ./runs of the folder that `toolkit serve` was started in; "
             "name one with --run."
+        )
+    if request_id == LAST:
+        folders.sort(
+            key=lambda folder: journal.files(folder / "journal", JOURNAL)[0].stat().st_mtime, reverse=True
         )
     for folder in folders:
         if found := _matches(folder / "journal", request_id):
@@ -73,9 +81,9 @@ def _matches(folder: Path, request_id: str) -> dict[str, dict[str, object]]:
     for path in journal.files(folder, JOURNAL):
         for record in journal.read(path):
             identity = str(record.get("request_id", ""))
-            if request_id == "last" or identity.startswith(request_id):
+            if request_id == LAST or identity.startswith(request_id):
                 found[identity] = record
-        if found and (request_id == "last" or request_id in found):
+        if found and (request_id == LAST or request_id in found):
             break
     return found
 
@@ -83,7 +91,7 @@ def _matches(folder: Path, request_id: str) -> dict[str, dict[str, object]]:
 def _the_one(found: dict[str, dict[str, object]], request_id: str) -> Sample:
     if request_id in found:
         return Sample.from_dict(found[request_id])
-    if request_id != "last" and len(found) > 1:
+    if request_id != LAST and len(found) > 1:
         raise UsageFault(
             f"{request_id!r} is the beginning of {len(found)} ids, among them {', '.join(sorted(found)[:3])}."
         )

@@ -153,8 +153,8 @@ def advise(rows: Sequence[Row], long_loss: float = LONG_LOSS) -> Advice:
         why = "slots were" if max(one.slots_bind for one in rows) >= LEAST_BOUND else "nothing was"
         return Advice(
             None,
-            f"KV blocks were never short ({bound.kv_binds:.0%} of the time at most; {why}): no cap can matter for this"
-            " load. Raise its rate or lengths, or the limit of requests in flight.",
+            f"somebody waited for KV in {bound.kv_binds:.0%} of the time, under {LEAST_BOUND:.0%} ({why} short): no cap can"
+            " matter for this load. Raise its rate or lengths, or the limit of requests in flight, or take a smaller pool.",
         )
     best = max(one.long_success.value for one in rows)
     fair = [one for one in rows if best - one.long_success.value <= long_loss]

@@ -19,11 +19,16 @@ ANSWER_S = 15.0  # for a page that no engine has to compute
 
 def default_url(runs_dir: Path) -> str:
     """The gateway of the service that was started last (runs/latest/service.json), else the default port."""
+    return gateway_of(runs_dir / "latest") or FALLBACK_URL
+
+
+def gateway_of(run_dir: Path) -> str | None:
+    """The gateway of the service with that run folder; None where it holds none."""
     try:
-        service = json.loads((runs_dir / "latest" / "service.json").read_text(encoding="utf-8"))
+        service = json.loads((run_dir / "service.json").read_text(encoding="utf-8"))
         return str(service["gateway_url"])
     except (OSError, ValueError, KeyError, TypeError):
-        return FALLBACK_URL
+        return None
 
 
 def base_url(url: str) -> str:

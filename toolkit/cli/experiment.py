@@ -29,7 +29,6 @@ def lease_cap(
     duration: Annotated[float | None, typer.Option(min=1, help="Seconds of each run, instead of the profile's.")] = None,
     rate: Annotated[float | None, typer.Option(help="Requests per second, instead of the profile's.")] = None,
     run: Annotated[Path | None, typer.Option("--run", help="Run folder of the service. Default: the one started last.")] = None,
-    url: Annotated[str, typer.Option("--url", "--target", help="Base URL of that service's gateway. Default: the service started last.")] = "",
     model: Annotated[str, typer.Option(help="Model to ask for. Default: the first that the target lists.")] = "",
     seed: Annotated[int | None, typer.Option(help="Seed of every draw, instead of the profile's; each run has one of its own.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the sweep. Default: runs/lease-cap-DATE-TIME.")] = None,
@@ -39,7 +38,8 @@ def lease_cap(
     """Sweep the cap on KV leases under a load and recommend one for it.
 
     Prints the article's table (long success, P95 TTFT of short requests, pool use) with intervals, and whether KV blocks were
-    short at all: where slots were, no cap can matter.
+    short at all: where slots were, no cap can matter. The pool must be small for the load: kv-bound is made for the CPU pair
+    started with `toolkit serve --set engine.max_total_tokens=4096 --set standard.degrade=true`.
 
     Exit codes: 0 a cap is recommended, 1 none is, 2 wrong usage, 3 nothing to load, 130 interrupted (whole runs are kept).
 
@@ -52,7 +52,7 @@ def lease_cap(
     from workloads.lease_cap_page import JSON, verdict
     from workloads.lease_cap_run import Asked, Told, run_lease_cap
     from workloads.profile import load_profile
-    from workloads.target import default_url
+    from workloads.target import gateway_of
 
     if not live:
         raise UsageFault(
@@ -78,13 +78,17 @@ def lease_cap(
         for name, value in (("rate", rate), ("seed", seed), ("duration_s", duration))
         if value is not None
     }
+    service = run or RUNS / "latest"
+    door, target = Door.read(service), gateway_of(service)
+    if target is None:
+        raise UsageFault(f"{service} is no run folder of `toolkit serve`: name one with --run.")
     folder = out or RUNS / f"lease-cap-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
     asked = Asked(Split(classes("short", short), classes("long", long)), parts(), rounds, long_loss, profile)
     report = run_lease_cap(
         load_profile(profile, overrides),
-        url or default_url(RUNS),
+        target,
         folder,
-        Door.read(run or RUNS / "latest"),
+        door,
         asked,
         model,
         api_key,
@@ -98,6 +102,7 @@ def lease_cap(
     if as_json:
         sys.stdout.write((folder / JSON).read_text(encoding="utf-8") if report.rows else "{}\n")
     else:
+        typer.echo(f"profile {report.profile} at {report.target}, the service of {service.resolve()}\n")
         _print(report.rows)
         typer.echo(f"\n{verdict(report)}\n\nfolder: {folder}")
     if not report.finished:
