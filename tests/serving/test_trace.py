@@ -1,5 +1,6 @@
 """`toolkit request`: where one request's time went."""
 
+import os
 from dataclasses import replace
 
 import pytest
@@ -141,7 +142,10 @@ def test_older_runs_are_searched_too_the_newest_first(tmp_path):
 
     assert search(tmp_path, "req-old1") == (days[0], sample("req-old1"))
     assert search(tmp_path, "req-both")[1].request_id == "req-both2"
+    os.utime(days[0] / "journal" / "requests.jsonl", (1.0, 1.0))
     assert search(tmp_path, "last")[0] == days[1]
+    os.utime(days[1] / "journal" / "requests.jsonl", (0.5, 0.5))
+    assert search(tmp_path, "last")[0] == days[0], "the older service still runs, and was asked last"
     with pytest.raises(UsageFault, match=r"any run folder of .* \(2 with a journal\).* --run"):
         search(tmp_path, "nope")
     with pytest.raises(UsageFault, match="no journal"):
