@@ -239,12 +239,13 @@ class Answerer:
     ) -> float:
         """The wait before the next attempt. Raises the error where there is none; both are written down."""
         pair, now = tried[-1], self._clock.monotonic()
-        if progress.first_token_at is not None:
+        left = isinstance(error, Stalled)  # decided, and granted, while there was no first token
+        if progress.first_token_at is not None and not left:
             raise error
         cause = cause_of(error)
         other = self._has_other(tried, progress.choice, ask)
         granted: float | Refusal = 0.0
-        if not isinstance(error, Stalled):  # which was granted when it was raised
+        if not left:
             granted = self._retries.ask(cause, progress.attempts, now=now, deadline=deadline, other=other)
         then = granted if isinstance(granted, Refusal) else "retried"
         progress.lost.append(

@@ -9,6 +9,8 @@ from dataclasses import replace
 import pytest
 
 from serving import health
+from serving.attempt import Limits as AttemptLimits
+from serving.attempt import Progress
 from serving.engines.simulated.effects import Limits
 from serving.standing import FAILURES_IN_A_ROW, LATE_PROBES
 from tests.serving.fake_exchange import FakeExchange
@@ -340,3 +342,30 @@ def test_150_requests_with_random_faults_end_in_150_outcomes(tmp_path):
     assert outcomes(tmp_path)["internal_error"] == 0 and len(outcomes(tmp_path)) >= 3
     assert all(record["attempts"] <= 3 for record in found)
     assert sum(record["attempts"] for record in found) <= 150 * 1.1 + 3 * 2
+
+
+def test_a_prefill_that_ends_in_the_moment_it_is_given_up_fails_nobody(tmp_path):
+    """Of an answer in one piece nothing has been sent then: the attempt that was granted is made."""
+
+    class Late:
+        """Its first attempt's prefill is done just when the attempt is cancelled."""
+
+        made = 0
+
+        async def whole(self, pair, body, limits, progress, on_prefilled):
+            self.made += 1
+            if self.made == 1:
+                try:
+                    await asyncio.sleep(2)
+                finally:
+                    progress.prefill_done_at = progress.first_token_at = SystemClock().monotonic()
+            return b"answer"
+
+    async def scenario():
+        async with rig(tmp_path, prefill_1={}, decode_1={}) as made:
+            answerer = made.gateway.lifecycle._parts.answerer
+            answerer._dispatcher = late = Late()
+            limits = AttemptLimits(SystemClock().monotonic() + 0.2, stall_s=5, whole_s=5)
+            return await answerer.whole(b"", 1, limits, Progress()), late.made
+
+    assert asyncio.run(scenario()) == (b"answer", 2)
