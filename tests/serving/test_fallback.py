@@ -227,7 +227,9 @@ def test_whatever_fails_every_request_has_one_outcome_and_every_place_comes_back
             async def one(number):
                 await asyncio.sleep(source.uniform(0, 0.8))
                 made.legs["decode-0"].set(answer_503=source.random() < 0.3)
-                exchange = FakeExchange(chat(stream=number % 3 > 0, user=str(number)))
+                exchange = FakeExchange(
+                    chat(stream=number % 3 > 0, user=str(number)), headers={"x-ttft-budget-ms": "60000"}
+                )
                 task = asyncio.create_task(made.gateway.api.handle(exchange))
                 if number % 7 == 0:
                     await asyncio.sleep(source.uniform(0, 0.03))
@@ -242,7 +244,7 @@ def test_whatever_fails_every_request_has_one_outcome_and_every_place_comes_back
 
     assert len(kept) == len({record["request_id"] for record in kept}) == len(statuses) == 80
     assert {record["outcome"] for record in kept} <= {"completed", "shed", "client_closed", "engine_failed"}
-    assert sum(bool(record["degraded"]) for record in kept) > 5
+    assert any(record["degraded"] and record["outcome"] == "completed" for record in kept)
     for record in kept:
         assert (record["timeline"]["fallback"] is not None) >= bool(record["degraded"])
 
