@@ -8,7 +8,6 @@ import contextlib
 import secrets
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import orjson
 
@@ -23,12 +22,11 @@ from serving.schedule.learned import Learned
 from serving.telemetry import Telemetry
 from toolkit.core import names
 from toolkit.core.clock import Clock
-from toolkit.core.errors import ClientGone, InvalidRequest, OutOfTime, ToolkitError, UsageFault
+from toolkit.core.errors import ClientGone, InvalidRequest, OutOfTime, ToolkitError
 
 NAME = "the fallback endpoint"
 HOP = "fallback"
 RULE = BreakerRule(failures=3, hold_s=1.0, most_hold_s=60.0)
-MAX_KEY_CHARS = 4096
 SURE = 0.8
 """Part of its usual time that a request must have left to be sent there."""
 
@@ -42,7 +40,9 @@ class Fallback:
         self._legs = legs
         self._clock = clock
         self._telemetry = telemetry
-        self._headers = (*JSON_HEADERS, *_authorization(config.api_key_file))
+        key = config.key()
+        bearer = (("authorization", f"Bearer {key}"),) if key else ()
+        self._headers = (*JSON_HEADERS, *bearer)
         self._breaker = Breaker(RULE)
         self._first = Learned(0.1, 0.1)
         self.in_flight = 0
@@ -147,15 +147,3 @@ def original(request: ChatRequest, model: str) -> list[bytes | memoryview]:
             before, _, rest = rest.partition(f"{mark}{place}".encode())
             pieces += [before, slot.url[:]]
     return [*pieces, rest]
-
-
-def _authorization(path: str) -> tuple[tuple[str, str], ...]:
-    if not path:
-        return ()
-    try:
-        key = Path(path).read_text(encoding="ascii").strip()
-    except (OSError, ValueError) as error:
-        raise UsageFault(f"fallback.api_key_file: {path} cannot be read: {error}.") from error
-    if not key or not key.isprintable() or " " in key or len(key) > MAX_KEY_CHARS:
-        raise UsageFault(f"fallback.api_key_file: {path} must hold one key and nothing else.")
-    return (("authorization", f"Bearer {key}"),)

@@ -1,10 +1,14 @@
 """The endpoint that answers where this service cannot: section `fallback` of serve.toml."""
 
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from pydantic import Field, field_validator
 
 from toolkit.core.config import Section
+from toolkit.core.errors import UsageFault
+
+MAX_KEY_CHARS = 4096
 
 
 class FallbackConfig(Section):
@@ -32,3 +36,19 @@ class FallbackConfig(Section):
         if parts.username or parts.password:
             raise ValueError("leave the credentials out of the URL: api_key_file is for them")
         return url.rstrip("/")
+
+    def key(self) -> str:
+        """What the key file holds; empty where there is none. Raises UsageFault."""
+        if not self.api_key_file:
+            return ""
+        try:
+            key = Path(self.api_key_file).read_text(encoding="ascii").strip()
+        except (OSError, ValueError) as error:
+            raise UsageFault(
+                f"fallback.api_key_file: {self.api_key_file} cannot be read: {error}."
+            ) from error
+        if not key or not key.isprintable() or " " in key or len(key) > MAX_KEY_CHARS:
+            raise UsageFault(
+                f"fallback.api_key_file: {self.api_key_file} must hold one key and nothing else."
+            )
+        return key

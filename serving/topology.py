@@ -74,6 +74,7 @@ def plan(config: ServeConfig, *, dry: bool = False) -> Plan:
     if not dry and (store := target(config.storage)) is not None:
         store.open()  # so that a mistake is told before anything is started
     secret_of(config.access.shared_cache_key_file)  # the gateway's to use, but a mistake is said here
+    config.fallback.key()  # as well
     port = config.gateway.port or free_ports(config.gateway.host, 1)[0]
     if not dry and config.gateway.port:
         refuse_taken(config.gateway.host, port)

@@ -10,6 +10,7 @@ import pytest
 from serving.chat import parse
 from serving.config import ServeConfig
 from serving.fallback import original
+from serving.fallback_config import FallbackConfig
 from tests.serving.fake_exchange import FakeExchange
 from tests.serving.rig import chat, records, rig, until
 from tests.serving.stand_ins import FROZEN, INSTANT, stand_ins
@@ -272,16 +273,34 @@ def test_the_original_is_sent_without_copying_its_images():
     assert any(isinstance(piece, memoryview) and len(piece) == len(PHOTO) for piece in pieces)
 
 
-def test_a_key_file_that_holds_no_key_is_a_mistake_of_the_operator(tmp_path):
+@pytest.mark.parametrize("text", ["two words\n", "", "\x07", "k" * 5000])
+def test_a_key_file_that_holds_no_key_is_a_mistake_of_the_operator(tmp_path, text):
     path = tmp_path / "key"
-    path.write_text("two words\n")
-
-    async def scenario():
-        async with rig(tmp_path, {"fallback": {"url": "http://127.0.0.1:9/v1", "api_key_file": str(path)}}):
-            pass
+    path.write_text(text)
 
     with pytest.raises(UsageFault, match="one key and nothing else"):
-        asyncio.run(scenario())
+        FallbackConfig(url="http://127.0.0.1:9/v1", api_key_file=str(path)).key()
+    with pytest.raises(UsageFault, match="cannot be read"):
+        FallbackConfig(url="http://127.0.0.1:9/v1", api_key_file=str(tmp_path / "none")).key()
+
+
+def test_the_endpoint_gets_its_own_key_and_nothing_of_the_client_s(tmp_path):
+    path = tmp_path / "key"
+    path.write_text("secret-of-the-operator\n")
+
+    async def scenario():
+        async with (
+            stand_ins(unified_0={}) as elsewhere,
+            rig(tmp_path, settings(elsewhere["unified-0"], api_key_file=str(path))) as made,
+        ):
+            made.gateway.book.engine_seen("decode-0", up=False)
+            await made.ask(headers={"authorization": "Bearer the-client-s-own", "x-request-id": "mine"})
+            return elsewhere["unified-0"].calls[0].headers
+
+    headers = asyncio.run(scenario())
+
+    assert headers["authorization"] == "Bearer secret-of-the-operator"
+    assert "mine" not in headers.values()
 
 
 @pytest.mark.parametrize("url", ["ftp://host/v1", "host:80/v1", "http://me:pw@host/v1", "http://host/v1?x=1"])
