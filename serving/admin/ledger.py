@@ -2,13 +2,18 @@
 
 A change is a set of keys with their values before and after. Undoing it is a change too, as is what happens when a change
 made for a while ends. `propose`, `undo` and `expired` only say what would be; `record` makes it so, once it is written down.
+
+A value that was set for a while and is asked for again, for longer or for good, is changed too: the newer change takes over when
+it ends, and what it gives back is what was before the first.
 """
 
+import json
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from serving.admin.settings import INSTANCE, Settings, Value
+from serving.pools import Pools
 from toolkit.core.errors import Conflict, NotFound
 
 Kind = Literal["set", "undo", "expiry"]
@@ -44,12 +49,23 @@ class Ledger:
         self.configured = configured
         self.present = configured
         self.changes: list[Change] = []
+        self.ended_by: dict[int, int] = {}  # changes that were taken back or ended, by which
         self._ending: dict[int, Change] = {}
+        self._lost: set[tuple[int, str]] = set()  # keys of these that somebody has set since
+        self._took: dict[int, set[tuple[int, str]]] = {}  # by whom, where taking that back gives them back
 
     @property
     def ending(self) -> list[Change]:
         """Changes made for a while that have not ended, the next one first."""
-        return sorted(self._ending.values(), key=lambda change: change.until or 0.0)
+        return sorted(
+            (change for change in self._ending.values() if self._mine(change)),
+            key=lambda change: change.until or 0.0,
+        )
+
+    def ends_at(self, key: str) -> float | None:
+        """When the present value was set to end, Unix seconds; None where it was not."""
+        holder = self._holder(key)
+        return None if holder is None else holder.until
 
     def overridden(self) -> dict[str, Value]:
         """Configured values of what is otherwise now."""
@@ -67,19 +83,24 @@ class Ledger:
         for_s: float | None = None,
         force: bool = False,
     ) -> Change | None:
-        """The change that gives these keys these values; None where all have them. up: engines that answer.
+        """The change that gives these keys these values; None where all have them, for as long. up: engines that answer.
 
-        Raises InvalidRequest, and Conflict where it would leave no engine of a role to give work to, unless forced.
+        Raises InvalidRequest, and Conflict where it would leave some requests no engine to be given to, unless forced.
         """
         present, settings = self.present.values(), self.present.changed(asked)
         now = settings.values()
-        after = {key: now[key] for key in asked if now[key] != present[key]}
-        if not after:
+        until = None if for_s is None else at + for_s
+        before: dict[str, Value] = {}
+        for key in asked:
+            if now[key] != present[key]:
+                before[key] = present[key]
+            elif (held := self._holder(key)) and (until is None or until > (held.until or 0.0)):
+                before[key] = held.before[key]
+        if not before:
             return None
         if not force:
             self._keeps_serving(settings, up)
-        until = None if for_s is None else at + for_s
-        before = {key: present[key] for key in after}
+        after = {key: now[key] for key in before}
         return Change(self._next, at, who, "set", reason, before, after, until=until)
 
     def undo(
@@ -94,8 +115,12 @@ class Ledger:
         present = self.present.values()
         other = [key for key, value in change.after.items() if present.get(key) != value]
         if other and not force:
-            told = ", ".join(f"{key} is {present.get(key)!r} now, not {change.after[key]!r}" for key in other)
-            raise Conflict(f"Change {number} cannot be undone as it was: {told}.", param=other[0])
+            told = ", ".join(
+                f"{key} is {json.dumps(present.get(key))} now, not {json.dumps(change.after[key])}"
+                for key in other
+            )
+            since = f" (change {self.ended_by[number]} took it back)" if number in self.ended_by else ""
+            raise Conflict(f"Change {number} cannot be undone as it was{since}: {told}.", param=other[0])
         settings = self.present.changed(change.before)
         if not force:
             self._keeps_serving(settings, up)
@@ -107,17 +132,14 @@ class Ledger:
 
     def expired(self, now: float) -> Change | None:
         """What ends by now, one at a time; keys that somebody has set to something else since are left alone."""
-        for change in self.ending:
+        for change in sorted(self._ending.values(), key=lambda change: change.until or 0.0):
             if change.until is None or change.until > now:
                 return None
-            present = self.present.values()
-            mine = {
-                key: change.before[key] for key, value in change.after.items() if present.get(key) == value
-            }
-            if mine:
+            if mine := self._mine(change):
                 before = {key: change.after[key] for key in mine}
+                after = {key: change.before[key] for key in mine}
                 return Change(
-                    self._next, now, change.who, "expiry", change.reason, before, mine, of=change.id
+                    self._next, now, change.who, "expiry", change.reason, before, after, of=change.id
                 )
             del self._ending[change.id]
         return None
@@ -125,9 +147,18 @@ class Ledger:
     def record(self, change: Change) -> None:
         """It is so. Raises InvalidRequest where the settings do not know it; then it is listed, and changes nothing."""
         self.changes.append(change)
+        present = self.present.values()
         self.present = self.present.changed(change.after)
         if change.of is not None:
             self._ending.pop(change.of, None)
+            self.ended_by[change.of] = change.id
+            self._lost -= self._took.pop(change.of, set())
+        else:
+            taken = {(one, key) for one in self._ending for key in change.after} - self._lost
+            self._lost |= taken
+            self._took[change.id] = {
+                (one, key) for one, key in taken if present[key] == change.before.get(key)
+            }
         if change.until is not None:
             self._ending[change.id] = change
 
@@ -142,20 +173,40 @@ class Ledger:
     def _next(self) -> int:
         return self.changes[-1].id + 1 if self.changes else 1
 
+    def _mine(self, change: Change) -> list[str]:
+        """Keys that still are what the change made them, and are not another's to end."""
+        present = self.present.values()
+        return [
+            key
+            for key, value in change.after.items()
+            if present.get(key) == value and (change.id, key) not in self._lost
+        ]
+
+    def _holder(self, key: str) -> Change | None:
+        """The change for a while that the key has its present value from."""
+        return next((change for change in self._ending.values() if key in self._mine(change)), None)
+
     def _keeps_serving(self, settings: Settings, up: Collection[str]) -> None:
-        for role in ("prefill", "decode"):
-            had, has = _taking(self.present, role, up), _taking(settings, role, up)
+        prefills = [name for name, role in settings.roles.items() if role == "prefill"]
+        decodes = frozenset(settings.roles) - frozenset(prefills)
+        places = [("decode engine", decodes)]
+        for pool in Pools(settings.config.pools, prefills).all:
+            whose = f" of the pool {pool.name!r} or its fallback" if settings.config.pools else ""
+            places.append((f"prefill engine{whose}", pool.prefills | pool.then))
+        for what, engines in places:
+            had, has = (_taking(of, engines, up) for of in (self.present, settings))
             if had and not has:
+                several = "were the last that are up" if len(had) > 1 else "was the last that is up"
                 raise Conflict(
-                    f"No {role} engine would be left to give work to ({', '.join(sorted(had))} was the last that is up).",
+                    f"No {what} would be left to give work to ({', '.join(sorted(had))} {several}).",
                     code="nothing_left_to_serve",
                     param=f"{INSTANCE}{min(had)}.drained",
                 )
 
 
-def _taking(settings: Settings, role: str, up: Collection[str]) -> set[str]:
+def _taking(settings: Settings, engines: Collection[str], up: Collection[str]) -> set[str]:
     return {
         name
         for name, placing in settings.instances.items()
-        if settings.roles[name] == role and name in up and not placing.drained
+        if name in engines and name in up and not placing.drained
     }

@@ -10,8 +10,8 @@ from serving.service import EngineEndpoint, Service
 UP = ("prefill-0", "decode-0", "decode-1")
 
 
-def configured(**config: Any) -> Settings:
-    engines = [EngineEndpoint(name=name, role=name.partition("-")[0], url=f"http://{name}") for name in UP]
+def configured(names: tuple[str, ...] = UP, **config: Any) -> Settings:
+    engines = [EngineEndpoint(name=name, role=name.partition("-")[0], url=f"http://{name}") for name in names]
     service = Service(
         config=ServeConfig(**config),
         engines=engines,

@@ -86,6 +86,16 @@ def test_undo_of_what_somebody_changed_since_is_refused_unless_forced():
     assert (book.value(LIMIT), book.value(WEIGHT)) == (64, 0.25)
 
 
+def test_undo_of_what_was_undone_says_by_which():
+    """Values as serve.toml writes them."""
+    book = Book()
+    book.set(values={DRAINED: True})
+    book.undo(1)
+
+    with pytest.raises(Conflict, match=r"change 2 took it back\).*is false now, not true"):
+        book.undo(1)
+
+
 def test_undo_of_no_change_is_not_found():
     """404, not a crash."""
     with pytest.raises(NotFound):
@@ -107,6 +117,24 @@ def test_the_last_engine_of_a_role_is_drained_only_by_force():
     book.set(values={WEIGHT: 2})  # where nothing is left already, other changes are free
 
 
+@pytest.mark.parametrize(("fallback", "refused"), [("", True), ("images", False)])
+def test_the_last_prefill_of_a_pool_is_drained_only_by_force(fallback, refused):
+    """Its requests would be 503s while all looks well; unless its fallback takes them."""
+    words = {"name": "words", "classes": ["text"], "prefills": ["prefill-0"], "fallback": fallback}
+    images = {"name": "images", "classes": ["image"], "prefills": ["prefill-1"]}
+    engines = ("prefill-0", "prefill-1", "decode-0")
+    ledger = Ledger(configured(engines, pools=[words, images]))
+    asked = {"instance.prefill-0.drained": True}
+
+    def propose(force=False):
+        return ledger.propose(asked, who="ann", reason="", at=0.0, up=engines, force=force)
+
+    if refused:
+        with pytest.raises(Conflict, match="pool 'words'.*prefill-0 was the last that is up"):
+            propose()
+    assert propose(force=refused) is not None
+
+
 def test_a_change_for_a_while_ends_by_itself_and_leaves_what_others_set_since():
     """The end is a change too, by whoever made it."""
     book = Book()
@@ -120,6 +148,46 @@ def test_a_change_for_a_while_ends_by_itself_and_leaves_what_others_set_since():
     assert (book.value(LIMIT), book.value(WEIGHT)) == (64, 3.0)
     assert book.ledger.expired(1e9) is None
     assert book.ledger.ending == []
+
+
+def test_asked_for_again_for_longer_it_ends_later_and_gives_back_what_was_before_the_first():
+    """Nobody who asks for a minute more gets less; asking for less changes nothing."""
+    book = Book()
+    book.set(values={LIMIT: 32, WEIGHT: 2}, for_s=5)
+    longer = book.set(values={LIMIT: 32}, for_s=60)
+
+    assert (longer.before, longer.after, longer.until) == ({LIMIT: 64}, {LIMIT: 32}, 61.0)
+    assert book.set(values={LIMIT: 32}, for_s=10) is None
+    assert book.note(book.ledger.expired(5.0)).after == {WEIGHT: 0.25}
+    assert (book.value(LIMIT), book.ledger.ends_at(LIMIT)) == (32, 61.0)
+    assert book.note(book.ledger.expired(61.0)).after == {LIMIT: 64}
+    assert (book.ledger.expired(1e9), book.ledger.ends_at(LIMIT)) == (None, None)
+
+
+def test_asked_for_again_for_good_it_does_not_end():
+    """A set without an end holds until it is undone, whatever was said before."""
+    book = Book()
+    book.set(values={LIMIT: 32}, for_s=5)
+    book.set(values={LIMIT: 32})
+
+    assert book.ledger.expired(1e9) is None
+    assert book.ledger.ending == []
+    book.undo(2)
+    assert book.value(LIMIT) == 64
+
+
+def test_a_change_for_a_while_ends_what_was_given_back_to_it_and_nothing_that_others_set():
+    """Also where somebody else's value is the same as its own."""
+    book = Book()
+    book.set(values={LIMIT: 32}, for_s=60)
+    book.set(values={LIMIT: 16})
+    book.undo(2)
+    assert book.ledger.ends_at(LIMIT) == 60.0
+
+    book.set(values={LIMIT: 16})
+    book.set(values={LIMIT: 32})
+    assert book.ledger.expired(1e9) is None
+    assert book.value(LIMIT) == 32
 
 
 def test_a_change_that_was_undone_does_not_end_again():
