@@ -44,7 +44,7 @@ def test_show_prints_every_class():
         ("mixed", "gamma arrivals at 4/s"),
         ("surge", "phases 80/200/80 % of a peak of 1.5/s"),
         ("soak", "poisson arrivals at 1/s"),
-        ("kv-bound", "poisson arrivals at 1.2/s"),
+        ("kv-bound", "poisson arrivals at 3/s"),
     ],
 )
 def test_every_built_in_profile_says_what_it_offers(name, offered):
