@@ -59,7 +59,7 @@ class Admin:
     def open(self, port: int) -> None:
         """Let those in who hold a token; the run folder tells where. Raises EnvironmentFault, UsageFault."""
         door = door_of(self._service.config.admin, self._run_dir, port)
-        self._api = AdminApi(self.desk, keys_of(door), self.state)
+        self._api = AdminApi(self.desk, keys_of(door), self.state, self._service.gateway_url)
         door.write(self._run_dir)
 
     async def handle(self, exchange: Exchange) -> None:

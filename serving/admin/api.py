@@ -22,7 +22,7 @@ from serving.exchange import Exchange
 from serving.keys import Keys
 from serving.reply import tell
 from toolkit.core.config import Section, validate
-from toolkit.core.errors import InvalidRequest, NotFound, TooLarge, ToolkitError, UsageFault
+from toolkit.core.errors import InvalidRequest, NotFound, TooLarge, ToolkitError, Unauthorized, UsageFault
 
 log = logging.getLogger("toolkit.admin")
 
@@ -55,16 +55,18 @@ class UndoBody(Section):
 class AdminApi:
     """Answers one exchange at a time, to those who hold a token."""
 
-    def __init__(self, desk: Desk, keys: Keys, state: Callable[[], Document]) -> None:
+    def __init__(self, desk: Desk, keys: Keys, state: Callable[[], Document], url: str) -> None:
+        """url: of the gateway, so that every answer says whose it is."""
         self._desk = desk
+        self._url = url
         self._keys = keys
         self._state = state
 
     async def handle(self, exchange: Exchange) -> None:
         """Answer one request."""
         try:
-            who = self._keys.name_of(exchange.head.header("authorization"))
-            document = orjson.dumps(await self._answer(exchange, who))
+            who = self._who(exchange)
+            document = orjson.dumps({**await self._answer(exchange, who), "gateway_url": self._url})
         except ToolkitError as error:
             await tell(exchange, error, f"req-{uuid.uuid4().hex}")
             return
@@ -77,6 +79,15 @@ class AdminApi:
         await exchange.send_head(200, [("content-type", "application/json"), length])
         await exchange.send(document)
         await exchange.end()
+
+    def _who(self, exchange: Exchange) -> str:
+        try:
+            return self._keys.name_of(exchange.head.header("authorization"))
+        except Unauthorized as error:
+            raise Unauthorized(
+                "No valid token of the admin API was sent; API keys of the gateway are none.",
+                action="Send `Authorization: Bearer TOKEN` with the token of the run folder's admin.json, or of admin.tokens_file.",
+            ) from error
 
     async def _answer(self, exchange: Exchange, who: str) -> Document:
         desk, path = self._desk, exchange.head.path
@@ -94,12 +105,13 @@ class AdminApi:
                 )
                 return {"change": None if made is None else made.to_dict()}
             _expect(exchange, "GET", "POST")
-            return {"changes": [change.to_dict() for change in reversed(desk.ledger.changes[-LISTED:])]}
+            ended, listed = desk.ledger.ended_by, reversed(desk.ledger.changes[-LISTED:])
+            return {"changes": [{**change.to_dict(), "ended_by": ended.get(change.id)} for change in listed]}
         if path == "/admin/v1/state":
             _expect(exchange, "GET")
             return self._state()
         raise NotFound(
-            f"There is nothing at {path:.200}; the admin API is /admin/v1/state and /admin/v1/changes."
+            f"There is nothing at {path:.200}.", action="Use /admin/v1/state or /admin/v1/changes."
         )
 
 

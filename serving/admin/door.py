@@ -8,7 +8,7 @@ from serving.admin_config import AdminConfig
 from serving.engines.commands import reached_at
 from serving.keys import Keys
 from toolkit.core.admin import Door
-from toolkit.core.errors import UsageFault
+from toolkit.core.errors import EnvironmentFault, UsageFault
 
 OWNER = "owner"
 """The name that changes bear which were made with the service's own token."""
@@ -21,7 +21,7 @@ def door_of(config: AdminConfig, run_dir: Path, port: int) -> Door:
         return Door(url=url, tokens_file=str(Path(config.tokens_file).absolute()))
     try:
         token = Door.read(run_dir).token
-    except UsageFault:
+    except (UsageFault, EnvironmentFault):
         token = ""
     return Door(url=url, token=token or secrets.token_urlsafe(32))
 

@@ -166,7 +166,10 @@ class Ledger:
         """Raises NotFound."""
         found = next((change for change in self.changes if change.id == number), None)
         if found is None:
-            raise NotFound(f"There is no change {number}; GET /admin/v1/changes lists them.")
+            raise NotFound(
+                f"There is no change {number}; the last one is {self._next - 1}.",
+                action="GET /admin/v1/changes lists them.",
+            )
         return found
 
     @property

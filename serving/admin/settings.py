@@ -67,7 +67,7 @@ class Settings:
         known = self.values()
         for key in asked:
             if key not in known:
-                raise InvalidRequest(_unknown(key, known), param=key)
+                raise InvalidRequest(self._why_not(key, known), param=key)
         engines: dict[str, Any] = {}
         shares: dict[str, Any] = {}
         sections: dict[str, Any] = {}
@@ -85,6 +85,18 @@ class Settings:
             )
         except UsageFault as error:
             raise InvalidRequest(error.message, param=next(iter(asked), None)) from error
+
+    def _why_not(self, key: str, known: Mapping[str, Value]) -> str:
+        if key.startswith(INSTANCE):
+            engines = ", ".join(sorted(self.instances))
+            return f"{key:.100}: write {INSTANCE}NAME.drained or .weight, where NAME is one of {engines}."
+        if key in dict(_flat(self.config.model_dump(mode="json"))):
+            return f"{key:.100} is not changed while the gateway runs: put it into serve.toml and restart."
+        near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
+        hint = (
+            f"did you mean {near[0]!r}?" if near else f"what can be changed: {', '.join(_sections(known))}."
+        )
+        return f"{key:.100}: no such setting; {hint}"
 
     def _config_with(self, sections: Mapping[str, Any], shares: Mapping[str, Any]) -> ServeConfig:
         if not sections and not shares:
@@ -115,11 +127,6 @@ def _flat(tables: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Value]
     return found
 
 
-def _unknown(key: str, known: Mapping[str, Value]) -> str:
-    near = difflib.get_close_matches(key, known, n=1, cutoff=0.6)
-    hint = (
-        f"did you mean {near[0]!r}?"
-        if near
-        else "GET /admin/v1/state lists what can be changed while it runs."
-    )
-    return f"{key:.100}: no such setting, or not one that can be changed while the gateway runs; {hint}"
+def _sections(known: Mapping[str, Value]) -> list[str]:
+    """As `schedule.*`."""
+    return sorted({f"{key.partition('.')[0]}.*" for key in known})

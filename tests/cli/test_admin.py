@@ -10,6 +10,7 @@ from serving.server import listen, server_of
 from tests.serving.rig import rig, until
 from tests.serving.stand_ins import FROZEN
 from toolkit.cli import app
+from toolkit.cli.admin import LATEST, whose
 from toolkit.cli.console import exit_code
 from toolkit.core.errors import EnvironmentFault, ToolkitError, UsageFault
 
@@ -62,7 +63,9 @@ def test_a_change_is_made_listed_and_undone(tmp_path):
         assert "decode-0   up, weight 1, 0 requests" in page
 
         assert "(undo of 1)" in await toolkit("undo", "1")
-        assert len((await toolkit("changes")).splitlines()) == 2
+        whose, *lines = (await toolkit("changes")).splitlines()
+        assert whose == f"{made.gateway.admin.state()['gateway']['url']}  {tmp_path.name}"
+        assert ["ended by 2" in line for line in lines] == [False, True]
         listed = json.loads(await toolkit("changes", "--json"))["changes"]
         assert [one["kind"] for one in listed] == ["undo", "set"]
         assert json.loads(await toolkit("state", "--json"))["configured"] == {}
@@ -80,7 +83,7 @@ def test_verbs_say_what_they_do(tmp_path):
         assert (await made.ask(headers={"x-slo-class": "batch"})).status == 200
         await toolkit("weight", "decode-1", "0.5")
         assert made.gateway.book.instances["decode-1"].weight == 0.5
-        await toolkit("drain", "decode-1", "--wait", "5")
+        assert "decode-1 has no request left" in await toolkit("drain", "decode-1", "--wait", "5")
         assert made.gateway.book.instances["decode-1"].drained
         await toolkit("undrain", "decode-1")
         assert not made.gateway.book.instances["decode-1"].drained
@@ -109,7 +112,12 @@ def test_refusals_say_what_to_do_and_end_in_their_exit_codes(tmp_path):
     async def scenario(_, toolkit):
         assert "did you mean" in await toolkit("set", "schedule.max_in_flite=4", code=2)
         assert "no change 9" in await toolkit("undo", "9", code=2)
-        assert "send again with force" in await toolkit("drain", "decode-0", code=1)
+        refused = await toolkit("drain", "decode-0", code=1)
+        assert "decode-0 was the last that is up" in refused and "--force" in refused
+        assert "decode-0, prefill-0" in await toolkit("drain", "decode-7", code=2)
+        for wrong in ("0", "10m"):
+            assert "seconds above 0" in await toolkit("shed", "batch", "--for", wrong, code=2)
+        assert "KEY=VALUE" in await toolkit("set", "lease.cap", code=2)
         await toolkit("set", "batch.weight=2")
         await toolkit("set", "batch.weight=3")
         assert "3.0 now, not 2.0" in await toolkit("undo", "1", code=1)
@@ -118,10 +126,27 @@ def test_refusals_say_what_to_do_and_end_in_their_exit_codes(tmp_path):
     with_shell(tmp_path, scenario)
 
 
-def test_without_a_running_service_it_says_so(tmp_path):
-    """No run folder: wrong usage. A folder whose gateway is gone: nothing answers."""
+def test_the_service_is_named_and_that_it_is_not_the_newest_one(tmp_path, monkeypatch, capsys):
+    """runs/latest may have gone back to an older service when a newer one ended."""
+    monkeypatch.chdir(tmp_path)
+    older, newer = (tmp_path / "runs" / name for name in ("serve-20260101-100000", "serve-20260101-110000"))
+    newer.mkdir(parents=True)
+    older.mkdir()
+    (tmp_path / "runs" / "latest").symlink_to(older.name)
+
+    assert whose(LATEST, {"gateway_url": "http://g"}) == "http://g  serve-20260101-100000"
+    assert "serve-20260101-110000 was started after it" in capsys.readouterr().err
+
+
+def test_without_a_running_service_it_says_so(tmp_path, monkeypatch):
+    """A folder that is none: wrong usage. No service, or one whose gateway is gone: nothing answers."""
     missing = Shell(tmp_path / "nowhere").now("state").exception
     assert isinstance(missing, UsageFault) and "--run" in missing.message
+
+    monkeypatch.chdir(tmp_path)
+    none = CliRunner().invoke(app, ["admin", "state"]).exception
+    assert isinstance(none, EnvironmentFault) and "no service was started" in none.message
+    assert isinstance(Shell(tmp_path).now("state").exception, EnvironmentFault)
 
     (tmp_path / "admin.json").write_text('{"url": "http://127.0.0.1:9", "token": "0123456789abcdef"}')
     gone = Shell(tmp_path).now("state").exception

@@ -16,7 +16,7 @@ app = typer.Typer(
 Run = Annotated[Path, typer.Option("--run", help="Run folder of the `toolkit serve` to change.")]
 Reason = Annotated[str, typer.Option("--reason", "-r", help="Why; kept with the change.")]
 For = Annotated[
-    float | None, typer.Option("--for", metavar="SECONDS", help="Taken back by itself after so long.")
+    str | None, typer.Option("--for", metavar="SECONDS", help="Taken back by itself after so many seconds.")
 ]
 Force = Annotated[
     bool,
@@ -27,6 +27,16 @@ Force = Annotated[
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 LATEST = Path("runs/latest")
 POLL_S = 0.25
+LONGEST_S = 30 * 86_400.0
+
+NEXT = {
+    "change_conflict": "`toolkit admin state` tells what is so; --force does it all the same.",
+    "nothing_left_to_serve": "Bring another of them back first, or --force.",
+    "unauthorized": "The token is that of the run folder's admin.json, or TOOLKIT_ADMIN_TOKEN.",
+    "change_not_recorded": "Make room on the run folder's disk.",
+    "not_found": "`toolkit admin changes` lists them.",
+}
+"""What to do about a refusal, by its code, in the words of the command line."""
 
 
 @app.command()
@@ -57,7 +67,10 @@ def set_(
     Example: toolkit admin set schedule.max_in_flight=32 batch.weight=0.1 --reason "surge" --for 600
     """
     from toolkit.core.config import parse_assignment
+    from toolkit.core.errors import UsageFault
 
+    if wrong := [text for text in assignments if not text.partition("=")[0].strip() or "=" not in text]:
+        raise UsageFault(f"{wrong[0]!r}: write it as KEY=VALUE, as schedule.max_in_flight=32.")
     change(run, dict(map(parse_assignment, assignments)), reason, for_s, force=force, as_json=as_json)
 
 
@@ -96,6 +109,9 @@ def drain(
     )
     if wait_s > 0:
         until_empty(run, engines, wait_s)
+        if not as_json:
+            has = "has" if len(engines) == 1 else "have"
+            typer.echo(f"{', '.join(engines)} {has} no request left")
 
 
 @app.command()
@@ -142,7 +158,7 @@ def changes(run: Run = LATEST, as_json: Json = False) -> None:
 
     document = ask(run, "GET", "/changes")
     lines = [change_line(one) for one in document["changes"]] or ["nothing was changed"]
-    show(document, "\n".join(lines), as_json=as_json)
+    show(document, "\n".join([whose(run, document), *lines]), as_json=as_json)
 
 
 @app.command()
@@ -160,19 +176,43 @@ def undo(
     from toolkit.cli.admin_page import change_line
 
     document = ask(run, "POST", f"/changes/{number}/undo", {"reason": reason, "force": force})
-    show(document, change_line(document["change"]), as_json=as_json)
+    show(document, f"{whose(run, document)}\n{change_line(document['change'])}", as_json=as_json)
 
 
 def change(
-    run: Path, values: "Mapping[str, Any]", reason: str, for_s: float | None, *, force: bool, as_json: bool
+    run: Path, values: "Mapping[str, Any]", reason: str, for_s: str | None, *, force: bool, as_json: bool
 ) -> None:
     """Ask for these values, and show the change."""
     from toolkit.cli.admin_page import change_line
 
-    body = {"set": values, "reason": reason, "for_s": for_s, "force": force}
+    body = {"set": values, "reason": reason, "for_s": seconds(for_s), "force": force}
     document = ask(run, "POST", "/changes", body)
     made = document["change"]
-    show(document, change_line(made) if made else "it is so already: nothing was changed", as_json=as_json)
+    told = [change_line(made) if made else "it is so already: nothing was changed"]
+    told += [f"warning: {one}" for one in document.get("warnings", [])]
+    show(document, "\n".join([whose(run, document), *told]), as_json=as_json)
+
+
+def seconds(text: str | None) -> float | None:
+    """Raises UsageFault for what is no time."""
+    from toolkit.core.errors import UsageFault
+
+    try:
+        if text is None or 0 < (value := float(text)) <= LONGEST_S:
+            return None if text is None else value
+    except ValueError:
+        pass
+    raise UsageFault(f"--for {text}: give seconds above 0 and at most 30 days, as --for 600 for ten minutes.")
+
+
+def whose(run: Path, document: "Mapping[str, Any]") -> str:
+    """Which service it is, and that it is not the one that was started last."""
+    name = run.resolve().name
+    if run == LATEST:
+        newest = max((path.name for path in run.parent.glob("serve-*")), default=name)
+        if newest > name:
+            typer.echo(f"{run} is {name}; {newest} was started after it: --run chooses.", err=True)
+    return f"{document['gateway_url']}  {name}"
 
 
 def until_empty(run: Path, engines: list[str], wait_s: float) -> None:
@@ -196,14 +236,17 @@ def until_empty(run: Path, engines: list[str], wait_s: float) -> None:
 def ask(run: Path, method: str, path: str, body: "Mapping[str, Any] | None" = None) -> dict[str, Any]:
     """One call. What the gateway calls a wrong request is a wrong command line. Raises ToolkitError."""
     from toolkit.core.admin import Door, Refused, call
-    from toolkit.core.errors import UsageFault
+    from toolkit.core.errors import EnvironmentFault, ToolkitError, UsageFault
 
+    if run == LATEST and not run.exists():
+        raise EnvironmentFault(
+            f"{run} is not there: no service was started from this folder. --run names the run folder of one."
+        )
     try:
         return call(Door.read(run), method, path, body)
     except Refused as error:
-        if error.http_status in (400, 404):
-            raise UsageFault(error.message) from error
-        raise
+        told = f"{error.message} {NEXT.get(error.told_code, '')}".strip()
+        raise (UsageFault if error.http_status in (400, 404) else ToolkitError)(told) from error
 
 
 def show(document: "Mapping[str, Any]", text: str, *, as_json: bool) -> None:

@@ -14,6 +14,8 @@ def change_line(change: Mapping[str, Any]) -> str:
     )
     kind = "" if change["of"] is None else f"  ({change['kind']} of {change['of']})"
     until = f"  until {_time(change['until']):%H:%M:%S}" if change["until"] else ""
+    if ended_by := change.get("ended_by"):
+        until = f"  ended by {ended_by}"
     reason = f"  {change['reason']}" if change["reason"] else ""
     return f"{change['id']:>4}  {at}  {change['who']}  {moved}{kind}{until}{reason}"
 

@@ -44,11 +44,15 @@ class Door(Section):
 
     @classmethod
     def read(cls, run_dir: Path) -> "Door":
-        """Raises UsageFault."""
+        """Raises UsageFault, and EnvironmentFault for a run folder where no gateway has started yet."""
         path = run_dir / ADMIN_FILE
         try:
             return cls.model_validate_json(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
+            if isinstance(error, FileNotFoundError) and run_dir.is_dir():
+                raise EnvironmentFault(
+                    f"{path}: not there: no gateway of that run folder has started."
+                ) from error
             why = error.strerror if isinstance(error, OSError) else "it is something else"
             raise UsageFault(
                 f"{path}: cannot be read ({why}). Name the run folder of a running `toolkit serve` with --run; it is the"
@@ -57,11 +61,12 @@ class Door(Section):
 
 
 class Refused(ToolkitError):
-    """The API said no; the message is its own. http_status: of its answer."""
+    """The API said no; the message is its own. http_status, told_code: of its answer."""
 
     def __init__(self, status: int, error: Mapping[str, Any]) -> None:
-        super().__init__(f"{error.get('message')} {error.get('action') or ''}".strip())
+        super().__init__(str(error.get("message") or f"The admin API answered {status}."))
         self.http_status = status
+        self.told_code = str(error.get("code") or "")
 
 
 def token_of(door: Door, environ: Mapping[str, str]) -> str:

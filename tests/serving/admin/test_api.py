@@ -51,6 +51,7 @@ def test_only_who_holds_the_token_is_answered(tmp_path):
             for method, path in (("GET", "/state"), ("POST", "/changes"), ("GET", "/nowhere")):
                 refused = await caller.ask(method, path, token=token)
                 assert (refused.status, refused.json["error"]["code"]) == (401, "unauthorized")
+                assert "admin.json" in refused.json["error"]["action"]
         assert stat.S_IMODE((made.run_dir / "admin.json").stat().st_mode) == 0o600
         assert len(caller.door.token) >= 32
         again = Caller(made)

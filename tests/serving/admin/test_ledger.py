@@ -130,7 +130,7 @@ def test_the_last_prefill_of_a_pool_is_drained_only_by_force(fallback, refused):
         return ledger.propose(asked, who="ann", reason="", at=0.0, up=engines, force=force)
 
     if refused:
-        with pytest.raises(Conflict, match="pool 'words'.*prefill-0 was the last that is up"):
+        with pytest.raises(Conflict, match=r"pool 'words'.*prefill-0 was the last that is up"):
             propose()
     assert propose(force=refused) is not None
 

@@ -27,9 +27,15 @@ def test_values_are_given_as_json_and_as_serve_toml_says_them():
     ("asked", "param", "told"),
     [
         ({"schedule.max_in_flite": 3}, "schedule.max_in_flite", "did you mean 'schedule.max_in_flight'"),
-        ({"gateway.port": 1}, "gateway.port", "while the gateway runs"),
+        ({"gateway.port": 1}, "gateway.port", "put it into serve.toml and restart"),
+        ({"model.served_name": "x"}, "model.served_name", "put it into serve.toml and restart"),
+        ({"gatewayy": 1}, "gatewayy", "no such setting"),
         ({"retry.window_s": 1}, "retry.window_s", "while the gateway runs"),
-        ({"instance.decode-7.drained": True}, "instance.decode-7.drained", "instance.decode-"),
+        (
+            {"instance.decode-7.drained": True},
+            "instance.decode-7.drained",
+            "one of decode-0, decode-1, prefill-0",
+        ),
         ({"schedule.max_in_flight": 0}, "schedule.max_in_flight", "schedule.max_in_flight"),
         ({"instance.decode-1.weight": 0}, "instance.decode-1.weight", "weight"),
         ({"retry.cap_s": 0.001}, "retry.cap_s", "cap_s"),
