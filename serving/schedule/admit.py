@@ -266,7 +266,7 @@ class Admission:
         one = self._running.pop(key, None)
         if one is not None:
             self._late.learned.left(one.short, max(0.0, now - one.entered), now)
-        return self._fill(now)
+        return self._rejudge(self._fill(now), now)
 
     def retune(self, rules: Rules, now: float) -> Moves:
         """Other rules from now on. Whoever has a place keeps it; bounds that are lower now hold for those who come."""
@@ -333,6 +333,17 @@ class Admission:
             for one in self._order:
                 if fits is None or not fits(self._needs[one.key]):
                     self._lacking.setdefault(one.key, now)
+        return moves
+
+    def _rejudge(self, moves: Moves, now: float) -> Moves:
+        """A slot has turned, so more is known of how long that takes: who has become certain to be late is told now, not at its
+        deadline. The last of a lane first, since each that goes makes room for those before it."""
+        for one in self._order.lasts():
+            last: Waiting | None = one
+            while last is not None and (error := self._late.lost(last, now, self._needs[last.key])):
+                moves.refused.append((last.key, error))
+                self._unqueue(last.key)
+                last = next((other for other in self._order.lasts() if other.lane == one.lane), None)
         return moves
 
     def _refill(self, now: float) -> Moves:

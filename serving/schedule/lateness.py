@@ -46,6 +46,15 @@ class Lateness:
         late = wait_s + self.first_token_s(one.short, now, need) > PLANNED * (one.deadline - now)
         return self.late(one, now, wait_s, need) if late else None
 
+    def lost(self, one: Waiting, now: float, need: Need) -> Busy | None:
+        """Of one that waits as the last of its lane: whether even a mean wait ends after its deadline. No margin here: it was let
+        in because it would be in time."""
+        if not self._running or not self.learned.known(now):
+            return None
+        wait_s = self._wait_s(one, now, need)
+        late = now + wait_s + self.first_token_s(one.short, now, need) > one.deadline
+        return self.late(one, now, wait_s, need) if late else None
+
     def outlook_s(self, one: Waiting, now: float, need: Need) -> float:
         """About the time to its first token if it queued now; 0 where `too_late` would not judge."""
         if (not self._running and not self._order) or not self.learned.known(now):
@@ -55,8 +64,8 @@ class Lateness:
     def late(self, one: Waiting, now: float, wait_s: float, need: Need | None = None) -> Busy:
         first_s, left_s = self.first_token_s(one.short, now, need), max(0.0, one.deadline - now)
         return Busy(
-            f"{left_s:.1f} s of the TTFT budget are left; the requests that go before this one take about {wait_s:.1f} s,"
-            f" its first token {first_s:.1f} s more.",
+            f"{left_s:.1f} s of the TTFT budget are left, of which {PLANNED:.0%} may be planned with; the requests that go before this"
+            f" one take about {wait_s:.1f} s, its first token {first_s:.1f} s more.",
             code="queue_too_long",
             retry_after_s=retry_after_s(wait_s + first_s - PLANNED * left_s),
             hop="wait",

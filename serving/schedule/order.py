@@ -106,8 +106,12 @@ class Order:
             self._tags[one.lane] = self._turns[one.kind] + 1.0 / one.turns
         self.remove(one.key)
 
+    def lasts(self) -> list[Waiting]:
+        """Who waits the longest from here on: the last of each lane."""
+        return [next(reversed(lane.values())) for lane in self._lanes.values() if lane]
+
     def wait_s(self, one: Waiting, now: float, slot_s: Callable[[bool], float]) -> float:
-        """About how long `one` would wait if it joined now and nobody came after it.
+        """About how long `one` would wait if it joined now, or still waits as the last of its lane, and nobody came after it.
 
         slot_s: how often a slot frees when short (True) or long requests hold them, seconds. The lesser of two: when all
         that are ahead by priority, or will be due before, have gone; and its threshold plus the turns that others then
@@ -119,7 +123,7 @@ class Order:
             return min(self.wait_s(replace(one, kind=kind), now, slot_s) for kind in kinds)
         mine, part = one.priority(now, self._short_tokens), self._shares.of_slots(one.kind)
         frees_s = {short: slot_s(short) / part for short in (True, False)}
-        rivals = [other for other in self._all.values() if other.kind == one.kind]
+        rivals = [other for other in self._all.values() if other.kind == one.kind and other.key != one.key]
         ahead = [
             other for other in rivals if other.due <= now or other.priority(now, self._short_tokens) >= mine
         ]
@@ -130,8 +134,8 @@ class Order:
             for other in rivals
             if now < other.due <= soon and other.priority(now, self._short_tokens) < mine
         )
-        place = len(self._lanes[one.lane]) + 1
-        by_turns = one.threshold_s + (place - 1) * frees_s[one.short]
+        place = len(self._lanes[one.lane]) + (one.key not in self._all)
+        by_turns = max(0.0, one.due - now) + (place - 1) * frees_s[one.short]
         for lane in self._lanes.values():
             first = _first(lane) if lane else None
             if first is not None and first.kind == one.kind and first.lane != one.lane:

@@ -59,6 +59,7 @@ class Fate:
     first: float | None = None
     ended: float | None = None
     refused: ToolkitError | None = None
+    refused_at: float | None = None
     decode: str | None = None
     lacked_s: float = 0.0
     timed_out: bool = False
@@ -144,7 +145,7 @@ def run(
             refuse(key, error, now)
 
     def refuse(key: str, error: ToolkitError, now: float) -> None:
-        fates[key].refused = error
+        fates[key].refused, fates[key].refused_at = error, now
         move(admission.leave(key, now), now)
         again = comes_back(fates[key], now)
         if again is not None:
