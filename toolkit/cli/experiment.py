@@ -39,7 +39,7 @@ def lease_cap(
 
     Prints the article's table (long success, P95 TTFT of short requests, pool use) with intervals, and whether KV blocks were
     short at all: where slots were, no cap can matter. The pool must be small for the load: kv-bound is made for the CPU pair
-    started with `toolkit serve --set engine.max_total_tokens=4096 --set standard.degrade=true`.
+    started with `toolkit serve --set engine.max_total_tokens=6144 --set standard.degrade=true`.
 
     Exit codes: 0 a cap is recommended, 1 none is, 2 wrong usage, 3 nothing to load, 130 interrupted (whole runs are kept).
 
