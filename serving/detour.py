@@ -22,6 +22,7 @@ SPARED = frozenset(
         "queue_too_long",
         "kv_lease_exceeded",
         "lease_lapsed",
+        "no_grant",
         "engine_busy",
         "engine_failed",
         "engine_unavailable",

@@ -173,7 +173,7 @@ class Gateway:
             self.lifecycle.revoke,
             lambda result: self.telemetry.count(names.LEDGER_RENEWALS, result=result),
         )
-        self.status.sharing = self.sharing
+        self.status.sharing = self.lifecycle.sharing = self.sharing
         self.api = Api(self.lifecycle, self.keys, self.status)
         self.admin = Admin(
             service,

@@ -17,7 +17,9 @@ import orjson
 from serving.config import ServeConfig
 from serving.engines.commands import Launch
 from serving.engines.process import Command
+from serving.engines.restart import State
 from serving.introduce import introduced
+from serving.schedule.shared.configured import first_look
 from serving.service import OWN_HEADER, Service
 from serving.supervisor import READY_ANSWER_S, Member, News, Supervisor
 from serving.topology import Plan
@@ -96,6 +98,8 @@ async def launch(plan: Plan, run_dir: Path, audience: Audience) -> None:
 async def _run(
     plan: Plan, run_dir: Path, supervisor: Supervisor, client: HttpClient, audience: Audience
 ) -> None:
+    if fault := await first_look(plan.config.shared):
+        audience.hear(News("gateway", f"{fault}: it takes no request until that works", State.STARTING))
     if plan.config.engine.attached:
         plan = await introduced(client, plan)
     service = plan.service()

@@ -26,6 +26,7 @@ from serving.reply import Forwarder, hang_up, patience, send_whole, tell
 from serving.schedule.admit import Moves
 from serving.schedule.configured import rules_of
 from serving.schedule.pool import Report
+from serving.schedule.shared.negotiator import Negotiator
 from serving.service import OWN_HEADER
 from toolkit.core.errors import ClientGone, EngineUnavailable, OutOfTime, ToolkitError
 from toolkit.core.sample import SloClass
@@ -42,6 +43,7 @@ class Lifecycle:
         self._lapsing: dict[str, asyncio.Future[None]] = {}
         self._tasks: set[asyncio.Task[object]] = set()
         self.stopping = False
+        self.sharing: Negotiator | None = None
         self._cutting = False
 
     def _use(self, parts: Parts) -> None:
@@ -53,6 +55,11 @@ class Lifecycle:
     @property
     def open_requests(self) -> int:
         return len(self._tasks)
+
+    @property
+    def has_part(self) -> bool:
+        """Of the pools that it shares, if it does: whether there is anything to lease from."""
+        return self.sharing is None or self.sharing.ready
 
     def pool_told(self, decode: str, report: Report | None) -> None:
         """What a decode engine says of its KV pool; None: it does not tell."""
@@ -150,6 +157,8 @@ class Lifecycle:
         try:
             async with parts.bodies.hold(FREE_BODY_BYTES) as room:
                 try:
+                    if self.sharing is not None:
+                        self.sharing.refuse()
                     parts.admission.arrive(
                         key,
                         recording.promise.slo_class,

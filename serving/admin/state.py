@@ -26,7 +26,7 @@ def state(
         "gateway": {
             "url": service.gateway_url,
             "model": service.model_name,
-            "ready": book.ready and not lifecycle.stopping,
+            "ready": book.ready and not lifecycle.stopping and lifecycle.has_part,
             "stopping": lifecycle.stopping,
             "open_requests": lifecycle.open_requests,
             "preparing": admission.seated,

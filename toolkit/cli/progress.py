@@ -102,7 +102,9 @@ class Progress:
                 what = f"waiting for {', '.join(engines)}: SGLang is importing and loading; see {from_here(self._run_dir)}/logs"
                 self._say("waiting", what, names=waiting)
             elif waiting:
-                self._say("waiting", "waiting for the first image to go through a pair", names=waiting)
+                what = "waiting for the first image to go through a pair"
+                shares = ", and for a part of the shared pools" if self._plan.config.shared.url else ""
+                self._say("waiting", what + shares, names=waiting)
 
     def _say(self, event: str, text: str, **fields: Any) -> None:
         after_s = time.monotonic() - self._began
@@ -180,8 +182,12 @@ def store_line(name: str, service: Service, standing: str, folder: Path) -> str:
     if standing == "works":
         return f"  {where}"
     how = "has not answered yet" if standing == "unknown" else f"FAILS ({standing.removeprefix('fails: ')})"
-    kept = ", what is to be stored waits in the spool" if name == "object store" else ""
-    return f"  {where}   {how}: requests go on without it{kept}; see {folder}/logs/gateway.log"
+    then = "requests go on without it"
+    if name == "object store":
+        then += ", what is to be stored waits in the spool"
+    elif name == "shared ledger":
+        then = "requests go on within what was granted"
+    return f"  {where}   {how}: {then}; see {folder}/logs/gateway.log"
 
 
 def from_here(folder: Path) -> Path:

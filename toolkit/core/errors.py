@@ -73,6 +73,7 @@ CODES: dict[str, Code] = _table(
     Code("engine_unavailable", 503, _SERVER, True, "Wait for Retry-After seconds: no prefill/decode pair is ready."),
     Code("shutting_down", 503, _SERVER, True, "Send to another gateway: this one is stopping."),
     Code("lease_lapsed", 503, _SERVER, True, "Send again: the gateway was cut off from the ledger that it shares with others, or stood still, and lost its part of the KV pool."),
+    Code("no_grant", 503, _SERVER, True, "Wait for Retry-After seconds, or send to another gateway: this one has no part yet of the KV pools that they share."),
     Code("change_conflict", 409, _BAD, False, "Look at GET /admin/v1/state; send again with force where the change is meant all the same."),
     Code("nothing_left_to_serve", 409, _BAD, False, "Bring another engine of that role back first, or send again with force."),
     Code("change_not_recorded", 503, _SERVER, True, "Make room on the run folder's disk: a change that cannot be written down is not made."),

@@ -1,13 +1,25 @@
 """The ledger on its server: one call, one fault."""
 
+import re
 from typing import Protocol
 
-from serving.schedule.shared.script import LEAVE, SCRIPT
+from serving.schedule.shared.footing import LIFE
+from serving.schedule.shared.script import LEAVE, LIFE_NOW, SCRIPT
 from serving.schedule.shared.words import Answer, Ask, answer_of
 
 
 class LedgerFault(Exception):
     """The server did not answer, or not as a ledger: the message says how, without address or credentials."""
+
+
+OTHER_LIFE = re.compile(r"LIFE [^:]*: (\d+)")
+
+
+def other_ttl(theirs_ms: int, ours_ms: int) -> str:
+    """What is wrong and what to set, by the lives of grants there and here."""
+    theirs, ours = (round(life_ms / 1000 / LIFE, 2) for life_ms in (theirs_ms, ours_ms))
+    other = f"another ttl_s, {theirs:g} s, and this one {ours:g} s"
+    return f"the other gateways have {other}: set shared.ttl_s = {theirs:g}"
 
 
 class Ledger(Protocol):
@@ -40,11 +52,21 @@ class ServerLedger:
         self._gateway = gateway
 
     async def renew(self, ask: Ask) -> Answer:
-        told = await self._run(SCRIPT, ask.text())
+        try:
+            told = await self._run(SCRIPT, ask.text())
+        except LedgerFault as fault:
+            if theirs := OTHER_LIFE.search(str(fault)):
+                raise LedgerFault(other_ttl(int(theirs[1]), ask.life_ms)) from fault
+            raise
         try:
             return answer_of(told if isinstance(told, bytes) else b"")
         except ValueError as error:
             raise LedgerFault(str(error)) from error
+
+    async def life(self) -> int:
+        """Of the gateways that share now, milliseconds; 0 where there is none. Raises LedgerFault."""
+        told = await self._run(LIFE_NOW)
+        return told if isinstance(told, int) else 0
 
     async def leave(self) -> None:
         await self._run(LEAVE)

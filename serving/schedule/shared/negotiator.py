@@ -15,6 +15,7 @@ from serving.schedule.shared.ledger import Ledger, LedgerFault
 from serving.schedule.shared.words import Other, Part, Said
 from toolkit.core import names
 from toolkit.core.clock import Clock
+from toolkit.core.errors import EngineUnavailable
 
 log = logging.getLogger("toolkit.gateway")
 
@@ -81,6 +82,7 @@ class Negotiator:
         self._want: dict[str, Part] = {}
         self._sizes: dict[str, tuple[int, int]] = {}  # by URL: pages and page size
         self._server = "unknown"
+        self._began = False  # whether there was anything to lease from since it last had no right at all
         self._timer: asyncio.TimerHandle | None = None
         admission.leases.bound({}, inf)
 
@@ -95,8 +97,23 @@ class Negotiator:
     @property
     def ready(self) -> bool:
         """Whether there is anything to lease from; decodes that do not tell their size are not shared."""
-        usable, _ = self._footing.usable(self._clock.monotonic())
-        return any(usable.values()) or not self._admission.leases.binding
+        now = self._clock.monotonic()
+        usable, _ = self._footing.usable(now)
+        right = self._footing.standing(now)[0] is not Standing.NONE
+        return any(usable.values()) or (right and not self._admission.leases.binding)
+
+    def refuse(self) -> None:
+        """Raises EngineUnavailable (no_grant), with Retry-After, while a request would wait for what nobody has granted: no right
+        to lease anything, or none of it had yet."""
+        if self._footing.standing(self._clock.monotonic())[0] is Standing.NONE:
+            self._began = False
+        if not self.ready and not self._began:
+            raise EngineUnavailable(
+                "This gateway has no part yet of the KV pools that it shares with other gateways.",
+                code="no_grant",
+                retry_after_s=max(1.0, self._footing.life_s),
+                internal=f"shared ledger: {self._server}",
+            )
 
     async def run(self) -> None:
         """Renews until it is cancelled."""
@@ -148,6 +165,7 @@ class Negotiator:
         leased again."""
         now = self._clock.monotonic()
         usable, until = self._footing.usable(now)
+        self._began = any(usable.values()) or (self._began and until < inf)
         granted = self._footing.standing(now)[0] is Standing.GRANTED
         most = {name: usable.get(url, 0) for name, url in self._urls.items()}
         due = self._want if granted else {}
@@ -218,7 +236,13 @@ class Negotiator:
     def _tell(self, fault: str) -> None:
         failed = self._server.startswith(FAILS)
         if fault and not failed:
-            log.warning("shared ledger %s: %s; no request waits for it", self._where, fault)
+            right = self._footing.standing(self._clock.monotonic())[0] is not Standing.NONE
+            then = (
+                "no request waits for it"
+                if right
+                else "until it grants a part, requests are refused (503 no_grant)"
+            )
+            log.warning("shared ledger %s: %s; %s", self._where, fault, then)
         elif not fault and failed:
             log.info("shared ledger %s answers again", self._where)
         self._server = f"{FAILS}{fault}" if fault else WORKS

@@ -73,3 +73,18 @@ return cjson.encode({now = now, epoch = epoch, lapsed = lapsed, parts = parts, o
 
 LEAVE = "return redis.call('HDEL', KEYS[1], ARGV[1])"
 """A gateway that has ended in order, and holds nothing any more."""
+
+LIFE_NOW = """
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local life, alive = 0, false
+local all = redis.call('HGETALL', KEYS[1])
+for i = 1, #all, 2 do
+  local ok, one = pcall(cjson.decode, all[i + 1])
+  if ok and type(one) == 'table' then
+    if all[i] == '*' then life = tonumber(one.life) or 0 elseif (tonumber(one.ends) or 0) > now then alive = true end
+  end
+end
+return alive and life or 0
+"""
+"""How long the grants of those live who share now, milliseconds; 0: nobody does."""
