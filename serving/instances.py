@@ -37,8 +37,14 @@ class Instance:
     endpoint: EngineEndpoint
     weight: float = 1.0
     drained: bool = False
+    drained_until: float | None = None  # when that is to end, if it is known
     requests: int = 0
     tokens: int = 0
+
+    @property
+    def ends(self) -> float:
+        """When its drain is to end."""
+        return float("inf") if self.drained_until is None else self.drained_until
 
     def load_with(self, tokens: int) -> tuple[float, float]:
         """Its load once it had one request of so many tokens more; the least is the best."""

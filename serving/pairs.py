@@ -70,9 +70,14 @@ class PairBook(Standing):
             self.instances[engine.name].drained for engine in (state.pair.prefill, state.pair.decode)
         )
 
-    def drain(self, engine: str) -> None:
-        """It gets nothing new. Raises KeyError for a name that is none."""
+    def is_served(self, pool: Pool) -> bool:
+        """Whether any pair can serve the pool's requests."""
+        return bool(self._open_to(pool))
+
+    def drain(self, engine: str, until: float | None = None) -> None:
+        """It gets nothing new. until: when that is to end, if it is known. Raises KeyError for a name that is none."""
         self.instances[engine].drained = True
+        self.instances[engine].drained_until = until
 
     def undrain(self, engine: str) -> None:
         """It gets new requests again: at first where nothing better serves, as nothing came out of it meanwhile that would
@@ -144,6 +149,16 @@ class PairBook(Standing):
         which = f" of the pool {pool.name!r}" if len(self.pools.all) > 1 else ""
         up = ", ".join(sorted(name for name in self.engines if self.is_up(name))) or "none"
         drained = ", ".join(sorted(name for name, one in self.instances.items() if one.drained))
+        if (ends := self._drains_end(pool)) is not None:
+            known = ends < float("inf")
+            return EngineUnavailable(
+                f"No prefill/decode pair{which} is ready: the operator took out {drained}"
+                f"{f' for {ends - now:.0f} s more' if known else ''} (engines up: {up}).",
+                retry_after_s=max(1.0, ends - now) if known else self.retry_after_s(now),
+                action=""
+                if known
+                else "Send to another gateway, or wait: only the operator knows when it is back.",
+            )
         return EngineUnavailable(
             f"No prefill/decode pair{which} is ready (engines up: {up}{'; drained: ' + drained if drained else ''}).",
             retry_after_s=self.retry_after_s(now),
@@ -154,6 +169,16 @@ class PairBook(Standing):
         held = {key: state.in_flight for key, state in self.pairs.items() if state.in_flight}
         assert not held, held
         assert all(one.tokens == one.requests == 0 for one in self.instances.values()), self.instances
+
+    def _drains_end(self, pool: Pool) -> float | None:
+        """When the first pair serves again that only the operator keeps from it: inf where that is not known; None without one."""
+        ends = [
+            max(one.ends for one in ours if one.drained)
+            for (prefill, decode), state in self.pairs.items()
+            if prefill in pool.prefills | pool.then and self.in_rotation(state) and not self.serves(state)
+            for ours in [(self.instances[prefill], self.instances[decode])]
+        ]
+        return min(ends, default=None)
 
     def _open_to(self, pool: Pool, decodes: Collection[str] | None = None) -> list[PairState]:
         """Pairs that serve, of the pool, or of its fallback where its own do not."""

@@ -63,6 +63,7 @@ class Status:
             "status": "ready" if ready else "stopping" if self.stopping else "not ready",
             "engines": {name: self._book.is_up(name) for name in self._book.engines},
             "pairs": {state.pair.name: self._book.in_rotation(state) for state in self._book.pairs.values()},
+            "pools": {pool.name: self._book.is_served(pool) for pool in self._book.pools.all},
             "instances": {
                 name: {
                     "tokens": one.tokens,

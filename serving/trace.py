@@ -136,7 +136,12 @@ def render(sample: Sample) -> str:
         )
         bar = (" " * start + "#" * width)[:BAR_CHARS].ljust(BAR_CHARS)
         cut = "   <- ended here" if sample.error_code is not None and name == list(spent)[-1] else ""
-        lines.append(f"  {name:<12}|{bar}| {_ms(seconds):>10}  {MEANING[name]}{cut}")
+        lacked = (
+            f", {_ms(sample.lacked_kv)} of it for KV blocks"
+            if name == "wait" and sample.lacked_kv > 0
+            else ""
+        )
+        lines.append(f"  {name:<12}|{bar}| {_ms(seconds):>10}  {MEANING[name]}{lacked}{cut}")
         begun += seconds
     return "\n".join(lines)
 

@@ -9,7 +9,7 @@ from serving.admin.desk import Desk
 from serving.admin.door import door_of, keys_of
 from serving.admin.ledger import Change
 from serving.admin.record import CHANGES_FILE, Record
-from serving.admin.settings import Settings
+from serving.admin.settings import INSTANCE, Settings
 from serving.admin.state import state
 from serving.exchange import Exchange
 from serving.lifecycle import Lifecycle
@@ -85,7 +85,12 @@ class Admin:
 
     def _apply(self, settings: Settings) -> None:
         for name, placing in settings.instances.items():
-            (self._book.drain if placing.drained else self._book.undrain)(name)
+            if placing.drained:
+                ends_at = self.desk.ledger.ends_at(f"{INSTANCE}{name}.drained")
+                until = ends_at and self._clock.monotonic() + ends_at - self._clock.wall()
+                self._book.drain(name, until)
+            else:
+                self._book.undrain(name)
             self._book.weigh(name, placing.weight)
         self._retries.retune(settings.config.retry)
         self._lifecycle.retune(settings.config)

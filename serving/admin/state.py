@@ -31,6 +31,11 @@ def state(
             "open_requests": lifecycle.open_requests,
             "preparing": admission.seated,
             "queued": admission.queued,
+            "queued_by_class": [
+                {"workload_class": workload.value, "slo_class": slo.value, "queued": count}
+                for (workload, slo), count in sorted(admission.queued_by_class().items())
+                if count
+            ],
             "in_flight": admission.running,
             "in_flight_limit": admission.limit,
             "retries_left": retries.left(clock.monotonic()),
@@ -50,9 +55,16 @@ def state(
             for name, one in book.instances.items()
         ],
         "pools": [
-            {"name": kind, "held_tokens": admission.shares.held(kind)} for kind in admission.shares.kinds
+            {
+                "name": pool.name,
+                "held_tokens": admission.shares.held(pool.name) if service.config.pools else None,
+                "prefills": sorted(pool.prefills),
+                "served": book.is_served(pool),
+            }
+            for pool in book.pools.all
         ],
         "kv": _kv(admission),
+        "shared": None if lifecycle.sharing is None else lifecycle.sharing.state.document(),
         "pairs": [
             {
                 "prefill": prefill,
@@ -89,7 +101,7 @@ def _kv(admission: Admission) -> dict[str, Any]:
                 "most": leases.cap_pages(pool) * pool.page_size,
                 "reserved": name == leases.reserved,
             }
-            for name, pool in leases.pools.items()
+            for name, pool in sorted(leases.pools.items())
         ],
         "leases": [
             {"request": key, "decodes": [name for name, _ in lease.places], "tokens": lease.need.each}

@@ -56,6 +56,25 @@ def serves(book, workload_class):
     return taken.pair.prefill.name
 
 
+@pytest.mark.parametrize("until", [None, 20.0])
+def test_while_the_operator_keeps_a_pool_from_serving_the_answer_says_so(until):
+    """With the end of that where it is known; /readyz and `toolkit admin state` tell of the pool as well."""
+    book = a_book(TWO)
+    book.drain("prefill-0", until)
+
+    refused = book.unavailable(5.0, Want(workload_class=TEXT))
+    assert "pool 'words' is ready: the operator took out prefill-0" in refused.message
+    assert ("for 15 s more" in refused.message) == (until is not None)
+    if until is not None:
+        assert refused.retry_after_s == 15.0
+    else:
+        assert "only the operator knows" in refused.action
+    assert {pool.name: book.is_served(pool) for pool in book.pools.all} == {"words": False, "pictures": True}
+
+    book.engine_seen("prefill-0", up=False)
+    assert "the operator" not in book.unavailable(5.0, Want(workload_class=TEXT)).message
+
+
 def test_each_class_is_served_by_its_pool():
     """Whatever the load."""
     book = a_book(TWO)

@@ -75,6 +75,12 @@ def test_tokens_are_counted_or_estimated():
     assert "prompt 282 (estimated 30 text + 252 image)" in render(sample("r", **tokens))
 
 
+def test_a_wait_for_kv_is_told_apart_from_one_for_a_slot():
+    """Slots may have been free all the time."""
+    assert "waiting for an engine slot, 12.0 ms of it for KV blocks" in render(sample("a", lacked_kv=0.012))
+    assert "KV blocks" not in render(sample("a"))
+
+
 def test_each_failed_attempt_is_told_with_what_came_next(tmp_path):
     """Where, why, after how long; and it survives the journal."""
     lost = LostAttempt("prefill-1", "decode-0", "transfer", "retried", 0.05, 0.06, "KV transfer failed")

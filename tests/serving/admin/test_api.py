@@ -289,6 +289,25 @@ def test_a_drained_decode_gets_nothing_new_and_ends_what_it_has(tmp_path, leases
     with_caller(tmp_path, scenario, decode_1={})
 
 
+def test_a_drain_for_a_while_tells_clients_when_it_ends(tmp_path):
+    """Also when the time was prolonged, and in another process of the same run folder."""
+
+    async def first(made, caller):
+        await caller.set({"instance.decode-0.drained": True}, for_s=20, force=True)
+        await caller.set({"instance.decode-0.drained": True}, for_s=600, force=True)
+        answer = await made.ask()
+        assert answer.status == 503
+        assert 590 < int(answer.headers["retry-after"]) <= 600
+        assert "the operator took out decode-0" in answer.json["error"]["message"]
+        assert [pool["served"] for pool in (await caller.state())["pools"]] == [False]
+
+    async def second(made, _):
+        assert int((await made.ask()).headers["retry-after"]) > 590
+
+    with_caller(tmp_path, first)
+    with_caller(tmp_path, second)
+
+
 def test_what_was_changed_holds_again_when_the_gateway_starts_again(tmp_path):
     """A gateway that dies does not give work to a decode that somebody took out."""
 
