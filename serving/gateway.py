@@ -172,6 +172,7 @@ class Gateway:
             self.lifecycle.move,
             self.lifecycle.revoke,
             lambda result: self.telemetry.count(names.LEDGER_RENEWALS, result=result),
+            self.kv.identities,
         )
         self.status.sharing = self.lifecycle.sharing = self.sharing
         self.api = Api(self.lifecycle, self.keys, self.status)

@@ -5,6 +5,7 @@
 """
 
 import asyncio
+import hashlib
 import logging
 from collections import Counter
 from collections.abc import Callable
@@ -47,6 +48,8 @@ class PoolWatch:
         self._interval_s = interval_s
         self._page_sizes: dict[str, tuple[int, int]] = {}
         """By engine: the size of the pool that it belongs to, tokens, and the page size."""
+        self.identities: dict[str, str] = {}
+        """By engine: what tells it from every other, whatever its URL; only of those that tell."""
         self._silent: set[str] = set()
         self._told: set[str] = set()
         self._misses: Counter[str] = Counter()
@@ -97,7 +100,9 @@ class PoolWatch:
         tokens = min(int(one["max_total_num_tokens"]) for one in loads)
         known, page_size = self._page_sizes.get(engine.name, (-1, 0))
         if known != tokens:
-            page_size = int((await self._get(engine, "/server_info"))["page_size"] or 1)
+            info = await self._get(engine, "/server_info")
+            page_size = int(info["page_size"] or 1)
+            self.identities[engine.name] = identity_of(info)
             if tokens < page_size or page_size < 1:
                 raise ValueError(f"a pool of {tokens} tokens in pages of {page_size}")
             self._page_sizes[engine.name] = tokens, page_size
@@ -115,6 +120,15 @@ class PoolWatch:
         if response.status != 200 or not isinstance(document, dict):
             raise ValueError(f"{path} answered {response.status}")
         return document
+
+
+def identity_of(info: dict[str, Any]) -> str:
+    """Of one start of an engine: its seed is random unless set, the times that its start took are no other's. Empty where it
+    does not tell those."""
+    if not info.get("startup_time"):
+        return ""
+    told = orjson.dumps([info.get(name) for name in ("port", "random_seed", "startup_time")])
+    return hashlib.sha256(told).hexdigest()[:16]
 
 
 def _queued(load: dict[str, Any]) -> int:

@@ -85,7 +85,7 @@ class Status:
         known = {
             "object store": None if self._storage is None else self._storage.standing,
             "shared cache": self._access.shared_standing,
-            "shared ledger": None if self.sharing is None else self.sharing.state.server,
+            "shared ledger": None if self.sharing is None else self.sharing.state.told,
         }
         return {name: standing for name, standing in known.items() if standing is not None}
 

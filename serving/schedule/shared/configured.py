@@ -2,7 +2,9 @@
 
 import asyncio
 import uuid
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from urllib.parse import urlsplit
 
 from serving import store_url
 from serving.schedule.admit import Admission, Moves
@@ -16,6 +18,7 @@ from toolkit.core.clock import Clock
 from toolkit.core.errors import UsageFault
 
 LOOK_S = 3.0
+LOCAL = frozenset({"localhost", "localhost.localdomain", "ip6-localhost", "::1"})
 
 
 def negotiator(
@@ -27,8 +30,9 @@ def negotiator(
     on_moves: Callable[[Moves], None],
     revoke: Callable[[list[str]], None],
     on_renewal: Callable[[str], None],
+    identities: Mapping[str, str] = MappingProxyType({}),
 ) -> Negotiator | None:
-    """None where none is configured. Connects to nothing yet. Raises UsageFault for files that cannot be used."""
+    """None where none is configured. identities: what each decode says it is, kept true from outside. Connects to nothing yet. Raises UsageFault for files that cannot be used."""
     if not config.url:
         return None
     gateway = uuid.uuid4().hex
@@ -40,13 +44,22 @@ def negotiator(
         Footing(life_s, config.alone),
         admission,
         retries,
-        {decode.name: decode.url for decode in decodes},
+        {decode.name: common_name(decode.url) for decode in decodes},
         clock,
         on_moves,
         revoke,
         on_renewal,
         store_url.address(config.url),
+        identities,
     )
+
+
+def common_name(url: str) -> str:
+    """An engine's URL as all gateways on this machine would write it. Other names are not looked up: each gateway could be told
+    another address, or none."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    return f"http://127.0.0.1:{parts.port}" if host in LOCAL else url
 
 
 async def first_look(config: SharedConfig) -> str:

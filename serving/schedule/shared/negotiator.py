@@ -33,6 +33,12 @@ class State(NamedTuple):
     gateways: int
     tokens: Mapping[str, int]
     server: str
+    clash: str = ""  # how sharing fails though the server works
+
+    @property
+    def told(self) -> str:
+        """How sharing does: works, unknown, or fails and why."""
+        return f"{FAILS}{self.clash}" if self.clash and self.server == WORKS else self.server
 
     def document(self) -> dict[str, Any]:
         """Its part of /readyz."""
@@ -64,8 +70,9 @@ class Negotiator:
         revoke: Callable[[list[str]], None],
         on_renewal: Callable[[str], None],
         where: str,
+        identities: Mapping[str, str],
     ) -> None:
-        """urls: by decode, what all gateways call it. revoke is told the requests that must end at once, again and again
+        """urls: by decode, what all gateways call it; identities: what it says it is, as far as it does. revoke is told the requests that must end at once, again and again
         until they have; on_renewal how each renewal went: answered, late or failed."""
         self._gateway = gateway
         self._ledger = ledger
@@ -78,6 +85,8 @@ class Negotiator:
         self._revoke = revoke
         self._on_renewal = on_renewal
         self._where = where
+        self._identities = identities
+        self._clash = ""
         self._others: Mapping[str, Other] = {}
         self._want: dict[str, Part] = {}
         self._sizes: dict[str, tuple[int, int]] = {}  # by URL: pages and page size
@@ -92,7 +101,7 @@ class Negotiator:
         usable, _ = self._footing.usable(now)
         pools = self._admission.leases.pools
         tokens = {name: usable.get(url, 0) * pools[name].page_size for name, url in self._known().items()}
-        return State(self._footing.standing(now)[0], 1 + len(self._others), tokens, self._server)
+        return State(self._footing.standing(now)[0], 1 + len(self._others), tokens, self._server, self._clash)
 
     @property
     def ready(self) -> bool:
@@ -156,6 +165,7 @@ class Negotiator:
                 self._others = answer.others
                 self._want = self._right(ask.said)
                 self._tell("")
+                self._compare(ask.said.engines)
         self._share_retries()
         self.hold()
         return in_time
@@ -203,7 +213,8 @@ class Negotiator:
     def _said(self, now: float) -> Said:
         demand = demand_of(self._admission, now)
         requests, retries = self._retries.recent(now)
-        return Said({self._urls[name]: one for name, one in demand.items()}, requests, retries)
+        engines = {url: one for name, url in self._urls.items() if (one := self._identities.get(name))}
+        return Said({self._urls[name]: one for name, one in demand.items()}, requests, retries, engines)
 
     def _right(self, said: Said) -> dict[str, Part]:
         """What this gateway should have of each pool, by what all say."""
@@ -232,6 +243,18 @@ class Negotiator:
         self._retries.share(
             Fleet(members.index(self._gateway), len(members), requests, retries, self._server == WORKS)
         )
+
+    def _compare(self, ours: Mapping[str, str]) -> None:
+        """An engine that has another URL elsewhere is given out twice: it is said, once."""
+        urls = {identity: url for url, identity in ours.items()}
+        theirs = [pair for one in self._others.values() for pair in one.said.engines.items()]
+        twice = [(urls[identity], url) for url, identity in theirs if urls.get(identity, url) != url]
+        if twice and not self._clash:
+            told = "; ".join(
+                f"{here} here is {there} at another gateway" for here, there in sorted(set(twice))
+            )
+            log.warning("shared ledger %s: %s: both give out its whole pool. Write the same URL at all", self._where, told)  # fmt: skip
+        self._clash = "another gateway has one of these engines by another URL, and gives out its whole pool too" if twice else ""  # fmt: skip
 
     def _tell(self, fault: str) -> None:
         failed = self._server.startswith(FAILS)

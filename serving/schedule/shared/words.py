@@ -33,11 +33,13 @@ class Wanted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """What a gateway publishes: its demand by pool; requests and retries of late."""
+    """What a gateway publishes: its demand by pool; requests and retries of late; by pool, which engine that is by its own
+    word."""
 
     demand: Mapping[str, Demand] = field(default_factory=dict)
     requests: int = 0
     retries: int = 0
+    engines: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +121,7 @@ def said_of(text: object) -> Said:
             },
             _count(told["requests"]),
             _count(told["retries"]),
+            {str(url): str(one) for url, one in told.get("engines", {}).items()},
         )
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
         return Said()

@@ -36,20 +36,23 @@ RULES = Rules(
 class Mini:
     """Requests of EACH pages that stay until they are let go or revoked. Use as an async context."""
 
-    def __init__(self, url: str, ttl_s: float, alone: bool = True) -> None:
+    def __init__(
+        self, url: str, ttl_s: float, alone: bool = True, decode: EngineEndpoint = DECODE, identity: str = ""
+    ) -> None:
         self.admission = Admission(RULES)
         self.admission.serve({"decode-0": 1.0}, 0.0)
         self.renewals: list[str] = []
         self.revoked: list[str] = []
         sharing = negotiator(
             SharedConfig(url=url, ttl_s=ttl_s, alone=alone),
-            [DECODE],
+            [decode],
             self.admission,
             Retries(RetryConfig(), random.Random(1)),
             SystemClock(),
             lambda moves: None,
             self._revoke,
             self.renewals.append,
+            {"decode-0": identity},
         )
         assert sharing is not None
         self.sharing = sharing
