@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import orjson
 from pydantic import Field
 
+from serving.admin.advice import advice
 from serving.admin.desk import Desk
 from serving.admin.settings import Value
 from serving.exchange import Exchange
@@ -100,10 +101,12 @@ class AdminApi:
         if path == "/admin/v1/changes":
             if exchange.head.method == "POST":
                 asked = await _body(exchange, SetBody)
+                before = desk.ledger.present.config
                 made = await desk.change(
                     asked.set, who=who, reason=asked.reason, for_s=asked.for_s, force=asked.force
                 )
-                return {"change": None if made is None else made.to_dict()}
+                told = advice(before, desk.ledger.present.config)
+                return {"change": None if made is None else made.to_dict(), "warnings": told}
             _expect(exchange, "GET", "POST")
             ended, listed = desk.ledger.ended_by, reversed(desk.ledger.changes[-LISTED:])
             return {"changes": [{**change.to_dict(), "ended_by": ended.get(change.id)} for change in listed]}

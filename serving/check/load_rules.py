@@ -9,7 +9,7 @@ from serving.check.fix import Set
 from serving.check.rule import Needs, Rule, Severity, Source, Trouble
 from serving.engines.commands import connect_to
 from serving.standing import FAILURES_IN_A_ROW
-from toolkit.core.sample import WorkloadClass
+from toolkit.core.sample import SloClass, WorkloadClass
 
 NO_RADIX = "--disable-radix-cache"
 SLOTS, POOL = "--max-running-requests", "--max-total-tokens"
@@ -37,6 +37,13 @@ def _bounds(facts: Facts) -> Iterator[Trouble]:
     if schedule.min_in_flight > schedule.max_in_flight:
         told = f"{schedule.min_in_flight}, above schedule.max_in_flight = {schedule.max_in_flight}"
         yield Trouble("schedule.min_in_flight", told, Set("schedule.min_in_flight", min(2, schedule.max_in_flight)))  # fmt: skip
+
+
+def _shed(facts: Facts) -> Iterator[Trouble]:
+    for kind, classes in (("SLO", SloClass), ("workload", USUAL_IMAGES)):
+        if all(getattr(facts.config.shed, one.value) for one in classes):
+            keys = [f"shed.{one.value}" for one in classes]
+            yield Trouble(keys[0], f"true, as for every {kind} class", Set(keys[0], False))
 
 
 def _pool_tokens(facts: Facts) -> int:
@@ -141,6 +148,14 @@ RULES = (
         "The lower one is then quietly the upper one, and the limit adapts to nothing.",
         (Source("serving/schedule/limit.py"),),
         _bounds,
+    ),
+    Rule(
+        "sheds-everybody",
+        Severity.WARNING,
+        "every SLO class or every workload class shed",
+        "Every request gets 429 `shed`, and /readyz still says ready.",
+        (Source("serving/schedule_config.py"),),
+        _shed,
     ),
     Rule(
         "images-over-pool",

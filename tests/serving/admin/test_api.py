@@ -228,6 +228,22 @@ def test_a_shed_class_gets_429_and_the_others_are_answered(tmp_path):
     with_caller(tmp_path, scenario)
 
 
+def test_a_change_that_contradicts_the_rest_is_made_with_the_warning_of_a_check(tmp_path):
+    """The same rules as of `toolkit serve --check`; what was so before is not told again."""
+
+    async def scenario(_, caller):
+        async def warned(values):
+            return [told.split(":")[0] for told in (await caller.set(values)).json["warnings"]]
+
+        assert await warned({"schedule.min_in_flight": 100}) == ["in-flight-bounds"]
+        assert await warned({"batch.short_wait_s": 500}) == ["due-too-late"]
+        assert await warned({"shed.realtime": True, "shed.standard": True}) == []
+        assert await warned({"shed.batch": True}) == ["sheds-everybody"]
+        assert await warned({"shed.batch": True, "batch.weight": 2}) == []
+
+    with_caller(tmp_path, scenario)
+
+
 def test_a_promise_can_be_changed_for_requests_to_come(tmp_path):
     """The budget of an SLO class is read when a request arrives."""
 

@@ -101,6 +101,7 @@ CASES = (
     Case("due-too-late", ("standard.long_wait_s = 3.0", "realtime.short_wait_s = 1.0")),
     Case("more-than-slots", ("schedule.max_in_flight = 100",)),
     Case("in-flight-bounds", ("schedule.min_in_flight = 80",)),
+    Case("sheds-everybody", ("shed.realtime = true", "shed.standard = true", "shed.batch = true")),
     Case("images-over-pool", ("engine.max_total_tokens = 4096", "model.max_pixels = 1003520"), model=QWEN),
     Case("lease-under-usual", ("engine.max_total_tokens = 8192",), model=QWEN),
     Case("lease-under-usual", ("default_max_tokens.text_only = 9000", "lease.cap = 0.05"), model=QWEN),
