@@ -109,7 +109,13 @@ class Settings:
             tables["pools"] = [
                 merge(pool, {"share": shares.get(pool["name"], pool["share"])}) for pool in pools
             ]
-        return validate(ServeConfig, tables, "Nothing was changed")
+        try:
+            return validate(ServeConfig, tables, "Nothing was changed")
+        except UsageFault as error:
+            message = error.message
+            for number, pool in enumerate(self.config.pools):
+                message = message.replace(f"  pools.{number}.", f"  {POOL}{pool.name}.")
+            raise UsageFault(message) from error
 
     def _instances_with(self, engines: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Placing]:
         placings = dict(self.instances)

@@ -88,6 +88,11 @@ def test_rdma_without_a_device_and_half_an_attachment_are_refused():
         ("access.memory_mb=1", "configuration:\n  access.memory_mb = 1 is too little"),
         ("engine.extra_args=3", 'engine.extra_args: should be a list, as ["a", "b"] (got 3)'),
         ("realtime=3", "realtime: should be a table of keys (got 3)"),
+        (
+            'pools=[{name="words",classes=["text"],share=0}]',
+            "pools.0.share: Input should be greater than 0 (got 0).",
+        ),
+        ('pools=[{name="words",classes=["text"]}]', "multi_image_long: add them to the classes of one."),
         ('gateway.allowed_fields=["stop_regx"]', "should be 'stop_regex' (got 'stop_regx')"),
         ("gateway.host=http://10.0.0.1", "gateway.host: write an address"),
         ("gateway.host=10.0.0.1:80", "gateway.host: write an address"),

@@ -98,7 +98,7 @@ def _explain(model: type[BaseModel], item: dict[str, Any]) -> str:
     dotted = ".".join(str(part) for part in location)
     if item["type"] != "extra_forbidden":
         given = item.get("input")
-        got = "" if isinstance(given, Mapping) else f" (got {masked(repr(given))})"
+        got = "" if _has_tables(given) else f" (got {masked(repr(given))})"
         said = _PLAIN.get(str(item["type"])) or str(item["msg"]).removeprefix("Value error, ")
         return f"{dotted}: {said}{got}." if dotted else f"{said}{got}."
     name, known = str(location[-1]), sorted(_fields_at(model, location[:-1]))
@@ -108,6 +108,12 @@ def _explain(model: type[BaseModel], item: dict[str, Any]) -> str:
         return f"{dotted}: unknown key; did you mean {elsewhere[0]!r}?"
     hint = f"did you mean {near[0]!r}?" if near else f"known keys here: {', '.join(known)}."
     return f"{dotted}: unknown key; {hint}"
+
+
+def _has_tables(given: Any) -> bool:
+    return isinstance(given, Mapping | BaseModel) or (
+        isinstance(given, list | tuple) and any(map(_has_tables, given))
+    )
 
 
 def _paths(model: type[BaseModel], prefix: str = "") -> Iterator[str]:

@@ -64,7 +64,7 @@ def test_a_pools_share_is_changed_by_its_name():
 
     assert settings.values()["pool.image.share"] == 2.0
     assert rules_of(changed.config).shares == {"text": 1.0, "image": 3.0}
-    with pytest.raises(InvalidRequest, match="share"):
+    with pytest.raises(InvalidRequest, match=r"  pool\.image\.share: .*\(got 0\)"):
         settings.changed({"pool.image.share": 0})
 
 
