@@ -22,6 +22,10 @@ class Keys:
         """Read `name = "key"` lines. Raises UsageFault for an unreadable file, a short or a doubled key."""
         if not path:
             return cls({})
+        if not Path(path).exists():
+            raise UsageFault(
+                f'{path}: there is no such file. Write it, a line for each who may ask: name = "a key of at least {MIN_KEY_CHARS} characters".'
+            )
         found = read_toml(Path(path))
         for name, key in found.items():
             if (

@@ -9,6 +9,8 @@ from serving.check.facts import Facts
 from serving.check.words import full_name, kept
 from serving.config import EngineConfig
 
+Value = float | str | tuple[str, ...]  # a bool too
+
 
 @dataclass(frozen=True, slots=True)
 class Drop:
@@ -31,7 +33,7 @@ class Set:
     """A key of serve.toml gets this value."""
 
     key: str
-    value: float | str  # a bool too
+    value: Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,7 @@ def written(fixes: Iterable[Fix], facts: Facts) -> tuple[str, ...]:
     """
     arguments, before = facts.arguments, lists(facts.config.engine)
     after = dict(before)
-    settings: dict[str, float | str] = {}
+    settings: dict[str, Value] = {}
     shell: dict[str, None] = {}
     for fix in fixes:
         match fix:
@@ -95,11 +97,11 @@ def written(fixes: Iterable[Fix], facts: Facts) -> tuple[str, ...]:
     )
 
 
-def _smaller(value: float | str, old: float | str | None) -> float | str:
-    if isinstance(value, str) or old is None or isinstance(old, str):
-        return value
-    return min(value, old)
+def _smaller(value: Value, old: Value | None) -> Value:
+    if isinstance(value, int | float) and isinstance(old, int | float):
+        return min(value, old)
+    return value
 
 
-def _toml(value: float | str) -> str:
+def _toml(value: Value) -> str:
     return f"{value:g}" if isinstance(value, float) else json.dumps(value)

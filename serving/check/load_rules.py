@@ -81,6 +81,10 @@ def _usual(facts: Facts) -> Iterator[Trouble]:
 
 
 def _most(facts: Facts) -> Iterator[Trouble]:
+    config = facts.config
+    said = "max_images" in config.access.model_fields_set or "cap" in config.lease.model_fields_set
+    if not said or any(_usual(facts)):  # what nobody asked for is no mistake; too low a cap is told there
+        return
     leased, tokens, most = _leased(facts), facts.largest_tokens, facts.config.access.max_images
     answer = facts.config.default_max_tokens.multi_image_long
     if leased and tokens and answer + most * tokens > leased:

@@ -1,12 +1,15 @@
 """Doors: keys that the gateway does not have, addresses that everybody reaches."""
 
+import re
 from collections.abc import Iterator
-from ipaddress import ip_address
+from urllib.parse import urlsplit
 
 from serving.check.facts import Facts
 from serving.check.fix import Drop, Set
+from serving.check.reach import reached
 from serving.check.rule import Needs, Rule, Severity, Source, Trouble
 
+VERSION = re.compile(r"/v\d")
 KEY, ADMIN_KEY = "--api-key", "--admin-api-key"
 
 
@@ -24,24 +27,23 @@ def _admin_key(facts: Facts) -> Iterator[Trouble]:
 
 def _engines(facts: Facts) -> Iterator[Trouble]:
     host = facts.config.engine.host
-    if facts.real and _reached(host):
+    if facts.real and reached(host):
         told = f"{host}: whoever reaches the engines reaches them without key or limit"
         yield Trouble("engine.host", told, Set("engine.host", "127.0.0.1"))
 
 
 def _gateway(facts: Facts) -> Iterator[Trouble]:
     gateway = facts.config.gateway
-    if _reached(gateway.host) and not gateway.api_keys_file:
+    if reached(gateway.host) and not gateway.api_keys_file:
         told = f"{gateway.host}: whoever reaches the gateway may use it"
         yield Trouble("gateway.host", told, Set("gateway.api_keys_file", "keys.toml"))
 
 
-def _reached(host: str) -> bool:
-    """Whether others than this machine reach the address."""
-    try:
-        return not ip_address(host).is_loopback
-    except ValueError:
-        return host != "localhost"
+def _versionless(facts: Facts) -> Iterator[Trouble]:
+    url = facts.config.fallback.url
+    if url and not VERSION.search(urlsplit(url).path):
+        told = f"{url}: it is asked at {url}/chat/completions"
+        yield Trouble("fallback.url", told, Set("fallback.url", f"{url}/v1"))
 
 
 RULES = (
@@ -82,8 +84,18 @@ RULES = (
         "gateway-open",
         Severity.WARNING,
         "a gateway on an address that others reach, without keys",
-        "Nobody is asked who they are. Keys are lines of that file; TLS is a proxy's in front.",
+        'Nobody is asked who they are. Write that file first, a line for each who may: `alice = "at least 16 random characters"`, as of'
+        " `openssl rand -hex 24`; its owner alone should read it. TLS is a proxy's in front.",
         (Source("README.md"),),
         _gateway,
+    ),
+    Rule(
+        "fallback-path",
+        Severity.WARNING,
+        "a fallback's URL without version",
+        "OpenAI-compatible endpoints answer below /v1. Elsewhere it is a 404, which nobody sees but the log: the request ends in the"
+        " error that it was to be spared.",
+        (Source("serving/fallback_config.py"),),
+        _versionless,
     ),
 )

@@ -9,6 +9,7 @@ from serving.check import (
     model_rules,
     open_rules,
     pair_rules,
+    shared_rules,
     time_rules,
 )
 from serving.check.facts import Facts
@@ -21,6 +22,7 @@ GROUPS: tuple[tuple[str, tuple[Rule, ...]], ...] = (
     ("The model and its images", model_rules.RULES),
     ("Times", time_rules.RULES),
     ("Load", load_rules.RULES),
+    ("Several gateways", shared_rules.RULES),
     ("Measuring", measure_rules.RULES),
     ("Doors", open_rules.RULES),
 )
@@ -36,6 +38,7 @@ ELSEWHERE: tuple[tuple[str, str], ...] = (
     ("GPU ids named twice, for both roles, or that tp does not divide", "planning, before the check"),
     ("no GPU, no engine environment, a port that is taken, no model in the folder", "`toolkit serve` without --check"),
     ("an attached engine in another role than given, or without its bootstrap server", "`toolkit serve`, by asking it"),
+    ("another shared.ttl_s than that of the gateways that share now", "`toolkit serve`, by asking the ledger"),
     ("versions, memory, disk, /dev/shm and the clock of this machine", "`toolkit doctor`"),
     ("`input_ids` with images, fields of the rendezvous, values that end a scheduler", "each request (400)"),
 )  # fmt: skip

@@ -25,6 +25,12 @@ def extra(*words: str, role: str = "") -> str:
     return f"{key} = {list(words)}"
 
 
+def attached(*decodes: str) -> tuple[str, str]:
+    urls = [f"http://{one}" for one in decodes]
+    return 'engine.attach_prefill = ["http://10.0.0.2:30000"]', f"engine.attach_decode = {urls}"
+
+
+LEDGER = 'shared.url = "redis://:secret@10.0.0.5:6379/0"'
 QWEN_CARD = "model.max_pixels=12845056"
 
 CASES = (
@@ -106,7 +112,8 @@ CASES = (
     Case("lease-under-usual", ("engine.max_total_tokens = 8192",), model=QWEN),
     Case("lease-under-usual", ("default_max_tokens.text_only = 9000", "lease.cap = 0.05"), model=QWEN),
     Case("lease-under-usual", ("default_max_tokens.high_res = 40000",), model=QWEN),
-    Case("images-over-lease", model=QWEN),
+    Case("images-over-lease", ("access.max_images = 8",), model=QWEN),
+    Case("images-over-lease", ("lease.cap = 0.4",), model=QWEN),
     Case(
         "affinity-without-cache", ("engine.prefill.count = 2", extra("--disable-radix-cache", role="prefill"))
     ),
@@ -126,4 +133,14 @@ CASES = (
     Case("engine-admin-key", (extra("--admin-api-key", "k" * 16),)),
     Case("engines-open", ('engine.host = "0.0.0.0"',)),
     Case("gateway-open", ('gateway.host = "0.0.0.0"',)),
+    Case("fallback-path", ('fallback.url = "http://10.0.0.9:30000"',)),
+    Case("fallback-path", ('fallback.url = "https://host/openai/"',)),
+    Case("ledger-open", ('shared.url = "redis://10.0.0.5"',)),
+    Case("ledger-open", ('shared.url = "rediss://user@ledger.internal:6380/2"',)),
+    Case("ledger-ttl-short", (LEDGER, "shared.ttl_s = 1.0")),
+    Case("ledger-ttl-long", (LEDGER, "shared.ttl_s = 60.0")),
+    Case("ledger-stops-all", (LEDGER, "shared.alone = false")),
+    Case("ledger-engine-name", (LEDGER, *attached("localhost:30001", "127.0.0.1:30002", "10.0.0.3:30000"))),
+    Case("decode-twice", attached("127.0.0.1:30001", "localhost:30001")),
+    Case("decode-twice", attached("10.0.0.2:30001", "10.0.0.3:30001", "10.0.0.2:30001/")),
 )

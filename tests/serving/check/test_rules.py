@@ -6,8 +6,10 @@ import pytest
 
 from serving.check.rule import Finding, Severity
 from serving.check.table import RULES, check
+from serving.keys import Keys
 from tests.serving.check.cases import CASES, QWEN, Case, extra
 from tests.serving.check.facts import facts, with_table
+from toolkit.core.errors import UsageFault
 
 NEED_A_TABLE = {rule.id for rule in RULES if rule.id in ("argument-unknown", "argument-choice")}
 
@@ -97,3 +99,34 @@ def test_the_same_trouble_in_two_engines_is_one_finding(tmp_path: Path) -> None:
     report = check(facts(tmp_path, (extra("--kv-cache-dtype", "int8"),)))
 
     assert [one.where for one in report.findings if one.id == "kv-int8"] == [("prefill-0", "decode-0")]
+
+
+def test_a_bound_that_nobody_set_is_not_complained_about(tmp_path: Path) -> None:
+    """And where the cap is too low for usual requests, nothing else proposes fewer images for it."""
+    as_shipped = {one.id for one in check(facts(tmp_path, model=QWEN)).findings}
+    low_cap = {one.id for one in check(facts(tmp_path, ("lease.cap = 0.05",), model=QWEN)).findings}
+
+    assert not as_shipped & {"images-over-lease", "lease-under-usual"}
+    assert low_cap & {"images-over-lease", "lease-under-usual"} == {"lease-under-usual"}
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "redis://127.0.0.1:6379/0", "unix:///run/valkey", "rediss://user:secret@ledger:6380/0"],
+)
+def test_a_ledger_on_this_machine_or_with_a_password_is_in_order(url: str, tmp_path: Path) -> None:
+    found = check(facts(tmp_path, (f'shared.url = "{url}"',), model=QWEN)).findings
+
+    assert not [one.id for one in found if one.id.startswith("ledger")]
+
+
+def test_a_keys_file_that_is_proposed_is_told_how_to_write(tmp_path: Path) -> None:
+    (found,) = [
+        one
+        for one in check(facts(tmp_path, ('gateway.host = "0.0.0.0"',))).findings
+        if one.id == "gateway-open"
+    ]
+    assert 'alice = "' in found.why
+
+    with pytest.raises(UsageFault, match=r'there is no such file\. Write it.*name = "'):
+        Keys.load(str(tmp_path / "keys.toml"))
