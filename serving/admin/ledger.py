@@ -56,7 +56,7 @@ class Ledger:
 
     @property
     def ending(self) -> list[Change]:
-        """Changes made for a while that have not ended, the next one first."""
+        """Changes made for a while that still have something to end, the next one first."""
         return sorted(
             (change for change in self._ending.values() if self._mine(change)),
             key=lambda change: change.until or 0.0,
@@ -132,17 +132,12 @@ class Ledger:
 
     def expired(self, now: float) -> Change | None:
         """What ends by now, one at a time; keys that somebody has set to something else since are left alone."""
-        for change in sorted(self._ending.values(), key=lambda change: change.until or 0.0):
-            if change.until is None or change.until > now:
-                return None
-            if mine := self._mine(change):
-                before = {key: change.after[key] for key in mine}
-                after = {key: change.before[key] for key in mine}
-                return Change(
-                    self._next, now, change.who, "expiry", change.reason, before, after, of=change.id
-                )
-            del self._ending[change.id]
-        return None
+        change = next(iter(self.ending), None)
+        if change is None or change.until is None or change.until > now:
+            return None
+        before = {key: change.after[key] for key in self._mine(change)}
+        after = {key: change.before[key] for key in before}
+        return Change(self._next, now, change.who, "expiry", change.reason, before, after, of=change.id)
 
     def record(self, change: Change) -> None:
         """It is so. Raises InvalidRequest where the settings do not know it; then it is listed, and changes nothing."""

@@ -189,6 +189,13 @@ def test_a_change_for_a_while_ends_what_was_given_back_to_it_and_nothing_that_ot
     assert book.ledger.expired(1e9) is None
     assert book.value(LIMIT) == 32
 
+    book.undo(5)
+    assert book.ledger.expired(1e9) is None
+    book.undo(4)
+    assert book.note(book.ledger.expired(1e9)).after == {LIMIT: 64}, (
+        "what is given back too late ends at once"
+    )
+
 
 def test_a_change_that_was_undone_does_not_end_again():
     """Otherwise its end would fall on somebody else's like value."""
