@@ -3,42 +3,23 @@
     .venv/bin/python -m benchmarks.schedule.returning
 
 The gateway's own scheduler before a prefill that computes one prompt after the other, four a second; 3 s to the first token.
-Beside what it says, what a constant would do, and what it could say if it booked a place for each that it sends away. Writes
-benchmarks/results/schedule-retry-after.md; the same figures on every machine.
+Beside what it says, what a constant would do. Writes benchmarks/results/schedule-retry-after.md; the same figures on every machine.
 """
 
 import statistics
 from collections.abc import Callable
-from math import ceil
 from pathlib import Path
 
-from serving.schedule.estimate import MAX_RETRY_AFTER_S
 from tests.serving.schedule.returning import LOADS, PEAK, Says, arrivals, returning
 
 PAGE = Path(__file__).resolve().parents[1] / "results" / "schedule-retry-after.md"
 SEEDS = range(7)
 
 
-class Booked:
-    """Every one that is sent away gets a place of its own: no earlier than the gateway says, and so many service times after
-    the one before."""
-
-    def __init__(self, spacing: float) -> None:
-        self._every_s = spacing / PEAK
-        self._next = 0.0
-
-    def __call__(self, says_s: float, now: float) -> float:
-        at = max(now + says_s, self._next)
-        self._next = at + self._every_s
-        return float(min(MAX_RETRY_AFTER_S, max(1, ceil(at - now))))
-
-
 SIDES: dict[str, Callable[[], Says]] = {
     "as it says": lambda: lambda says_s, _: says_s,
     "always 1 s": lambda: lambda *_: 1.0,
     "always 5 s": lambda: lambda *_: 5.0,
-    "booked, one service time apart": lambda: Booked(1.0),
-    "booked, two service times apart": lambda: Booked(2.0),
 }
 
 
@@ -47,12 +28,12 @@ def rows(load: str) -> list[str]:
     for name, side in SIDES.items():
         played = [returning(arrivals(seed, LOADS[load]), side()) for seed in SEEDS]
         told = sorted(second for one in played for second in one.told_s)
-        second, either = (
-            [100 * getattr(one, f"{which}_share") for one in played] for which in ("second", "either")
+        second, amid, either = (
+            [100 * getattr(one, f"{which}_share") for one in played] for which in ("second", "amid", "either")
         )
         lines.append(
             f"| {name} | {statistics.median(len(one.seconds) for one in played):.0f} | "
-            f"{statistics.median(told):.0f}, {told[len(told) * 95 // 100]:.0f} | {middle(second)} | {middle(either)} |"
+            f"{statistics.median(told):.0f}, {told[len(told) * 95 // 100]:.0f} | {middle(second)} | {middle(amid)} | {middle(either)} |"
         )
     return lines
 
@@ -75,18 +56,20 @@ def page() -> str:
             "",
             f"## {load[0].upper()}{load[1:]}",
             "",
-            "| Retry-After | told 429 | seconds, median and p95 | served at the second try, % | served at either, % of all |",
-            "|---|---|---|---|---|",
+            "| Retry-After | told 429 | seconds, median and p95 | served at the second try, % | of those who return under load, % | served at either, % of all |",
+            "|---|---|---|---|---|---|",
             *rows(load),
         ]
     lines += [
         "",
         "## What it shows",
         "",
-        "The gateway tells each when the queue of that moment will have gone. It does not count those whom it has sent away before,",
-        "so in a burst all are told the same second and come back together. Were each given a place of its own, a service time or",
-        "two after the one before, far more would be served when they return; what is left then is what nobody could serve: with",
-        "130 % for good, 23 % of all come in vain whatever they are told.",
+        "A constant sends all who were refused in one moment back in another one moment. The gateway books: each is told when there is",
+        "room for it, and two service times after the one before (`serving/schedule/bookings.py`), so that half of what the prefill does",
+        "is left for those who come of their own. In a surge more are sent away than 30 s of bookings hold; who is told the most there is",
+        "is also told that it is no promise. Under load for good a booking is no seat either: who comes of its own comes before it.",
+        "Some return when nobody comes of their own any more, and the longer they are told to wait the more of them; so those who return",
+        "under load are counted apart.",
         "",
     ]
     return "\n".join(lines)

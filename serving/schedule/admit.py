@@ -27,7 +27,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 
 from serving.schedule.entry import next_in
-from serving.schedule.lateness import Lateness
+from serving.schedule.lateness import Late, Lateness
 from serving.schedule.lease import Lease, Leases, Need
 from serving.schedule.levels import Levels
 from serving.schedule.limit import InFlightLimit
@@ -133,7 +133,7 @@ class Admission:
             raise self._late.no_seat(full, shortest, now)
         least = Need(shortest.tokens, 1, 1) if lightens else None
         if late := self._late.too_late(shortest, now, least):
-            raise late
+            raise self._late.refusal(late, now)
         self._seats.take(key, seat)
 
     def sort(self, key: str, workload_class: WorkloadClass, now: float) -> None:
@@ -155,7 +155,7 @@ class Admission:
                 self._rules, key, seat.slo_class, workload_class, self._shortest(), now, seat.deadline
             )
             if late := self._late.too_late(shortest, now):
-                raise late
+                raise self._late.refusal(late, now)
         self._seats.free(key)
         self._seats.take(key, Seat(seat.slo_class, workload_class, seat.deadline))
 
@@ -179,7 +179,7 @@ class Admission:
         seat = self._seats[key]
         one = waiting(self._rules, key, seat.slo_class, workload_class, tokens, now, seat.deadline)
         if late := self._late.too_late(one, now, need):
-            raise late
+            raise self._late.refusal(late, now)
         self._order.put(one)
         self._needs[key] = need
         return self._fill(now)
@@ -319,7 +319,8 @@ class Admission:
             self._unqueue(one.key)
             spoken_for = self._running or self._order
             if now + (self._late.first_token_s(one.short, now, need) if spoken_for else 0.0) > one.deadline:
-                moves.refused.append((one.key, self._late.late(one, now, 0.0, need)))
+                late = self._late.late(one, now, 0.0, need)
+                moves.refused.append((one.key, self._late.refusal(late, now)))
                 continue
             self._seats.free(one.key)
             level = self._levels.enter(one.key, one.priority(now, self._rules.short_tokens), one.due, now)
@@ -337,13 +338,16 @@ class Admission:
 
     def _rejudge(self, moves: Moves, now: float) -> Moves:
         """A slot has turned, so more is known of how long that takes: who has become certain to be late is told now, not at its
-        deadline. The last of a lane first, since each that goes makes room for those before it."""
+        deadline. The last of a lane first, since each that goes makes room for those before it; who came first may come again first."""
+        lost: list[Late] = []
         for one in self._order.lasts():
             last: Waiting | None = one
-            while last is not None and (error := self._late.lost(last, now, self._needs[last.key])):
-                moves.refused.append((last.key, error))
+            while last is not None and (late := self._late.lost(last, now, self._needs[last.key])):
+                lost.append(late)
                 self._unqueue(last.key)
                 last = next((other for other in self._order.lasts() if other.lane == one.lane), None)
+        for late in sorted(lost, key=lambda late: late.one.ready):
+            moves.refused.append((late.one.key, self._late.refusal(late, now)))
         return moves
 
     def _refill(self, now: float) -> Moves:

@@ -1,13 +1,10 @@
 """How long the engines take, as far as it was learned: slots held, first tokens. Pure; durations in seconds."""
 
-from math import ceil
-
 from serving.schedule.learned import Learned
 from serving.schedule.slope import Slope
 
 UNKNOWN_SLOT_S = 1.0
 """Taken for the time in the engines until one request has been there: it only shapes the first Retry-After."""
-MAX_RETRY_AFTER_S = 30.0
 
 
 class Estimates:
@@ -58,8 +55,3 @@ class Estimates:
         if prompt and self._prompt[short]:
             usual = max(quickest, usual + self._slope.per_token_s * (prompt - self._prompt[short]))
         return quickest + max(0.0, usual - quickest) * min(1.0, load)
-
-
-def retry_after_s(lacking_s: float) -> float:
-    """Whole seconds, from one to MAX_RETRY_AFTER_S."""
-    return float(min(MAX_RETRY_AFTER_S, max(1, ceil(lacking_s))))

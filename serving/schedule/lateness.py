@@ -5,8 +5,10 @@ order; then comes the first token itself, as long as that usually takes.
 """
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
-from serving.schedule.estimate import Estimates, retry_after_s
+from serving.schedule.bookings import Bookings, in_words, retry_after_s
+from serving.schedule.estimate import Estimates
 from serving.schedule.lease import Leases, Need
 from serving.schedule.limit import InFlightLimit
 from serving.schedule.order import Order
@@ -19,8 +21,17 @@ PLANNED = 0.8
 in time."""
 
 
+class Late(NamedTuple):
+    """One that is late, and by what; seconds."""
+
+    one: Waiting
+    wait_s: float
+    first_s: float
+    left_s: float
+
+
 class Lateness:
-    """Reads the books of one admission, whose they are."""
+    """Reads the books of one admission, whose they are. Keeps, itself, when those who were sent away are to come again."""
 
     def __init__(
         self,
@@ -31,13 +42,14 @@ class Lateness:
         lacking: Mapping[str, float],
     ) -> None:
         self.learned = Estimates()
+        self._bookings = Bookings()
         self._order = order
         self._leases = leases
         self._limit = limit
         self._running = running
         self._lacking = lacking
 
-    def too_late(self, one: Waiting, now: float, need: Need | None = None) -> Busy | None:
+    def too_late(self, one: Waiting, now: float, need: Need | None = None) -> Late | None:
         """Never while the engines are empty: what was learned may be wrong, and only a request can tell."""
         empty = not self._running and not self._order
         if empty or not self.learned.known(now):
@@ -46,7 +58,7 @@ class Lateness:
         late = wait_s + self.first_token_s(one.short, now, need) > PLANNED * (one.deadline - now)
         return self.late(one, now, wait_s, need) if late else None
 
-    def lost(self, one: Waiting, now: float, need: Need) -> Busy | None:
+    def lost(self, one: Waiting, now: float, need: Need) -> Late | None:
         """Of one that waits as the last of its lane: whether even a mean wait ends after its deadline. No margin here: it was let
         in because it would be in time."""
         if not self._running or not self.learned.known(now):
@@ -61,22 +73,29 @@ class Lateness:
             return 0.0
         return self._wait_s(one, now, need) + self.first_token_s(one.short, now, need)
 
-    def late(self, one: Waiting, now: float, wait_s: float, need: Need | None = None) -> Busy:
-        first_s, left_s = self.first_token_s(one.short, now, need), max(0.0, one.deadline - now)
+    def late(self, one: Waiting, now: float, wait_s: float, need: Need | None = None) -> Late:
+        return Late(one, wait_s, self.first_token_s(one.short, now, need), max(0.0, one.deadline - now))
+
+    def refusal(self, late: Late, now: float) -> Busy:
+        """For one that is sent away: every call books."""
+        lacking_s = late.wait_s + late.first_s - PLANNED * late.left_s
+        in_s = self._booked_s(lacking_s, late.one.short, now)
         return Busy(
-            f"{left_s:.1f} s of the TTFT budget are left, of which {PLANNED:.0%} may be planned with; the requests that go before this"
-            f" one take about {wait_s:.1f} s, its first token {first_s:.1f} s more.",
+            f"{late.left_s:.1f} s of the TTFT budget are left, of which {PLANNED:.0%} may be planned with; the requests that go before"
+            f" this one take about {late.wait_s:.1f} s, its first token {late.first_s:.1f} s more.{in_words(in_s)}",
             code="queue_too_long",
-            retry_after_s=retry_after_s(wait_s + first_s - PLANNED * left_s),
+            retry_after_s=retry_after_s(in_s),
             hop="wait",
         )
 
     def no_seat(self, full: str, one: Waiting, now: float) -> Busy:
+        """For one that is sent away: every call books."""
         lacking_s = self._wait_s(one, now) + self.first_token_s(one.short, now) - max(0.0, one.deadline - now)
-        return Busy(
-            f"No room to wait: {full}.",
-            retry_after_s=retry_after_s(max(self._slot_frees_s(one.short, now), lacking_s)),
-        )
+        in_s = self._booked_s(max(self._slot_frees_s(one.short, now), lacking_s), one.short, now)
+        return Busy(f"No room to wait: {full}.{in_words(in_s)}", retry_after_s=retry_after_s(in_s))
+
+    def _booked_s(self, lacking_s: float, short: bool, now: float) -> float:
+        return self._bookings.book(lacking_s, self._slot_frees_s(short, now), now)
 
     def _wait_s(self, one: Waiting, now: float, need: Need | None = None) -> float:
         """About how long it would wait for a slot: for the first that frees, then for those that go before it."""

@@ -41,6 +41,12 @@ class Returned:
         return sum(fate.good for fate in self.seconds) / len(self.seconds)
 
     @property
+    def amid_share(self) -> float:
+        """The same of those alone who came back while others still came of their own."""
+        amid = [fate for fate in self.seconds if fate.ask.at <= self.firsts[-1].ask.at]
+        return sum(fate.good for fate in amid) / len(amid)
+
+    @property
     def either_share(self) -> float:
         """Of all, how many were served in time at the first or the second try."""
         return sum(fate.good for fate in (*self.firsts, *self.seconds)) / len(self.firsts)
