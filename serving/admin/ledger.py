@@ -189,7 +189,8 @@ class Ledger:
         decodes = frozenset(settings.roles) - frozenset(prefills)
         places = [("decode engine", decodes)]
         for pool in Pools(settings.config.pools, prefills).all:
-            whose = f" of the pool {pool.name!r} or its fallback" if settings.config.pools else ""
+            whose = f" of the pool {pool.name!r}" if settings.config.pools else ""
+            whose += " or its fallback" if pool.then else ""
             places.append((f"prefill engine{whose}", pool.prefills | pool.then))
         for what, engines in places:
             had, has = (_taking(of, engines, up) for of in (self.present, settings))
