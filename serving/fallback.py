@@ -2,12 +2,16 @@
 
 Bounded like any resource: so many requests there at once, a breaker, the request's own deadline for the first token. What it
 usually takes is learned, and a request that it could not answer in time any more is not sent. Nothing of it is tried again.
+Of a non-streamed answer no first token is seen, so it may take `answer_timeout_s`, and counts as late when it ends after the budget.
 """
 
 import contextlib
+import logging
+import re
 import secrets
 from collections.abc import Iterator
 from functools import partial
+from urllib.parse import urlsplit
 
 import orjson
 
@@ -24,9 +28,12 @@ from toolkit.core import names
 from toolkit.core.clock import Clock
 from toolkit.core.errors import ClientGone, InvalidRequest, OutOfTime, ToolkitError
 
+log = logging.getLogger("toolkit.gateway")
+
 NAME = "the fallback endpoint"
 HOP = "fallback"
 RULE = BreakerRule(failures=3, hold_s=1.0, most_hold_s=60.0)
+VERSIONED = re.compile(r"/v\d")
 SURE = 0.8
 """Part of its usual time that a request must have left to be sent there."""
 
@@ -37,6 +44,11 @@ class Fallback:
     def __init__(self, config: FallbackConfig, legs: Legs, clock: Clock, telemetry: Telemetry) -> None:
         """Raises UsageFault for a key file that cannot be read."""
         self._config = config
+        if config.url and not VERSIONED.search(urlsplit(config.url).path):
+            log.warning(
+                "fallback.url: requests will go to %s/chat/completions; as a rule that URL ends with /v1",
+                config.url,
+            )
         self._legs = legs
         self._clock = clock
         self._telemetry = telemetry

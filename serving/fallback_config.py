@@ -23,7 +23,11 @@ class FallbackConfig(Section):
     max_in_flight: int = Field(
         16, ge=1, description="Requests there at once; beyond, they are refused as if there was none."
     )
-    answer_timeout_s: float = Field(120.0, gt=0, description="Longest wait for a non-streamed answer.")
+    answer_timeout_s: float = Field(
+        120.0,
+        gt=0,
+        description="Longest wait for a non-streamed answer, of which no first token is seen: the TTFT budget does not end it.",
+    )
 
     @field_validator("url")
     @classmethod

@@ -307,3 +307,41 @@ def test_the_endpoint_gets_its_own_key_and_nothing_of_the_client_s(tmp_path):
 def test_a_fallback_url_is_looked_at_when_it_is_read(url):
     with pytest.raises(ValueError, match="fallback"):
         ServeConfig.model_validate({"fallback": {"url": url}})
+
+
+def test_a_whole_answer_may_end_after_the_budget_and_then_counts_as_late(tmp_path):
+    """No first token of it is seen, so nothing tells whether it was in time: its end is what is judged."""
+
+    async def scenario():
+        async with (
+            stand_ins(unified_0={"settings": {"costs": replace(INSTANT, prefill_s=0.3)}}) as elsewhere,
+            rig(tmp_path, settings(elsewhere["unified-0"])) as made,
+        ):
+            made.gateway.book.engine_seen("decode-0", up=False)
+            whole = await made.ask(chat(stream=False), headers={"x-ttft-budget-ms": "150"})
+            bad = made.metric(
+                "toolkit_slo_requests_total",
+                workload_class="text_only",
+                slo_class="standard",
+                verdict="bad",
+            )
+            return whole, bad
+
+    whole, bad = asyncio.run(scenario())
+
+    assert whole.status == 200 and whole.headers["x-served-by"] == "fallback"
+    assert records(tmp_path)[0]["timeline"]["first_token"] > 0.3
+    assert bad == 1
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:9", "http://v1.example/api", "http://127.0.0.1:9/v1"])
+def test_a_fallback_url_without_a_version_is_warned_of_once(tmp_path, url, caplog):
+    async def scenario():
+        async with rig(tmp_path, {"fallback": {"url": url}}):
+            pass
+
+    asyncio.run(scenario())
+
+    told = [one.getMessage() for one in caplog.records if "fallback.url" in one.getMessage()]
+    assert len(told) == (0 if url.endswith("/v1") else 1)
+    assert all(f"{url}/chat/completions" in one for one in told)
