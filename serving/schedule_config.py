@@ -15,7 +15,7 @@ class ScheduleConfig(Section):
         True,
         description=(
             "Whether the limit moves between min_in_flight and max_in_flight: down when first tokens are late or engines"
-            " refuse, up while they are in time. false: it is max_in_flight."
+            " refuse, up while they are in time; it begins at 8. false: it is max_in_flight."
         ),
     )
     first_token_share: float = Field(
