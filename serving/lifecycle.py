@@ -22,7 +22,7 @@ from serving.packing import Packer
 from serving.parts import Parts
 from serving.promise import Promise, promise
 from serving.recording import Recording
-from serving.reply import Forwarder, hang_up, patience, send_whole, tell
+from serving.reply import Forwarder, decided, hang_up, patience, send_whole, tell
 from serving.schedule.admit import Moves
 from serving.schedule.configured import rules_of
 from serving.schedule.pool import Report
@@ -102,6 +102,7 @@ class Lifecycle:
             now,
             parts.clock.wall(),
             Promise(default, parts.config.budget_s(default)),
+            simulated=parts.config.engine.kind == "simulated",
         )
         task = asyncio.current_task()
         assert task is not None
@@ -125,7 +126,7 @@ class Lifecycle:
                 with contextlib.suppress(ClientGone):
                     spent_s = recording.timeline(parts.clock.monotonic()).spent()
                     async with patience(parts.config.stream_stall_s):
-                        await tell(exchange, error, recording.request_id, spent_s)
+                        await tell(exchange, error, recording.request_id, spent_s, decided(recording))
         finally:
             self._tasks.discard(task)
             parts.spending.learn(recording)

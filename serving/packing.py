@@ -1,5 +1,7 @@
 """From a parsed request to what the engines get: images prepared, tokens counted, and made lighter where that is what helps."""
 
+from math import ceil
+
 from serving.access.classify import classify
 from serving.access.fit import fit
 from serving.access.grid import ImageGrid
@@ -30,6 +32,7 @@ class Packer:
         check_model(request, parts.model)
         if parts.spending.left_s(recording, "body") <= 0:
             raise parts.spending.out(recording, "body")
+        recording.parsed = parts.clock.monotonic()
         prepared = await self._prepare(recording, request)
         await self._count(recording, request, prepared)
         prepared = await self._fit(recording, request, prepared)
@@ -95,8 +98,37 @@ class Packer:
         room = most - recording.text_tokens - recording.image_tokens
         if 0 < allowed.answer <= room < recording.max_tokens:
             _shorten(recording, room, LEASE)
-        leases.refuse_too_large(recording.need)
+        leases.refuse_too_large(
+            recording.need,
+            estimated=not recording.tokens_counted,
+            unasked=request.max_tokens is None,
+            action=self._remedy(recording, prepared, allowed, max(0, most - fixed)),
+        )
         return prepared
+
+    def _remedy(self, recording: Recording, prepared: PreparedImages, allowed: Allowed, room: int) -> str:
+        """What helps a request over the cap. room: tokens that text and answer leave for its images."""
+        slo, borne = recording.promise.slo_class, recording.promise.degrade
+        section = self._parts.config.slo(slo)
+        less = ["less text", "a smaller max_tokens" + (" or n" if recording.choices > 1 else "")]
+        if prepared.images:
+            less.insert(0, "fewer or smaller images")
+        told = [f"Send {', '.join(less[:-1])} or {less[-1]}: the message has the arithmetic."]
+        able = "The operator can raise lease.cap."
+        if prepared.images and not section.degrade:
+            able = f"The operator can raise lease.cap, or set {slo.value}.degrade so that images are made smaller."
+        elif prepared.images and Degradation.IMAGES not in borne:
+            told.append("Your x-toolkit-degrade forbids smaller images.")
+        elif prepared.images:
+            tokens = [image.record.tokens for image in prepared.images]
+            least = sum(ceil(allowed.image_share * one) for one in tokens)
+            told.append(
+                f"The images could shrink from {sum(tokens)} to {least} tokens at least ({slo.value}.degrade_floor;"
+                f" the model's own least size may be more), and there is room for {room}."
+            )
+        if section.degrade_max_tokens and Degradation.MAX_TOKENS not in borne:
+            told.append("Your x-toolkit-degrade forbids a lower max_tokens.")
+        return " ".join([*told, able])
 
     async def _hurry(
         self, recording: Recording, request: ChatRequest, prepared: PreparedImages

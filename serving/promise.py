@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from math import ceil
 
 from toolkit.core.errors import InvalidRequest, OutOfTime
 from toolkit.core.sample import Degradation, SloClass
@@ -64,6 +65,13 @@ def promise(
 
 def out_of_time(hop: str, budget_s: float, lacking_s: float = 0.0) -> OutOfTime:
     """The 504 that names the hop in which the budget ended. lacking_s: what the hops after it would take at least."""
+    if lacking_s >= budget_s:  # no hop has spent it
+        least_ms = ceil(lacking_s * 1000)
+        return OutOfTime(
+            f"The TTFT budget of {budget_s * 1000:.0f} ms is too small: the hops before a first token take {least_ms} ms at least.",
+            hop=hop,
+            action=f"Send with an x-ttft-budget-ms of well over {least_ms}, or without it; x-slo-class: batch has the most time.",
+        )
     after = f", the hops after it take {lacking_s * 1000:.0f} ms at least" if lacking_s >= 0.001 else ""
     return OutOfTime(
         f"The TTFT budget of {budget_s * 1000:.0f} ms ended in the hop {hop!r} before the first token{after}.",

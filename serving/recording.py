@@ -32,6 +32,7 @@ class Recording:
     arrived_at: float
     promise: Promise
     tenant: str = "anonymous"
+    simulated: bool = False  # the engines are stand-ins
     own: bool = False  # our own question at the start: nothing of it is kept
     stream: bool = False
     choices: int = 1
@@ -44,6 +45,7 @@ class Recording:
     key: bytes | None = None  # of what a prefill may have cached
     result: Result | None = None  # only where results are stored
     body_read: float | None = None
+    parsed: float | None = None
     fetched: float | None = None
     prepared: float | None = None
     admitted: float | None = None
@@ -89,6 +91,7 @@ class Recording:
             first_token=since(progress.first_token_at),
             ended=round(now - self.arrived, 6),
             fallback=since(self.fallback),
+            parsed=since(self.parsed),
         )
 
     def finish(self, now: float, error: ToolkitError | None, model: str) -> Sample:
@@ -154,7 +157,8 @@ class Recording:
             ("dispatch", self.admitted),
             ("wait", self.prepared),
             ("prepare", self.fetched),
-            ("fetch", self.body_read),
+            ("fetch", self.parsed),
+            ("parse", self.body_read),
         ]
         return next((name for name, at in reached if at is not None), "body")
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 
 import orjson
 
-from serving.exchange import Exchange
+from serving.exchange import Exchange, Headers
 from serving.recording import Recording
 from toolkit.core.errors import ClientGone, ToolkitError
 
@@ -65,17 +65,22 @@ async def patience(stall_s: float) -> AsyncIterator[None]:
         raise ClientGone(f"The client took nothing for {stall_s:.0f} s.") from None
 
 
-def facts(recording: Recording) -> list[tuple[str, str]]:
-    """Headers that tell a client what was decided for it."""
+def decided(recording: Recording) -> list[tuple[str, str]]:
+    """Headers that tell a client what was decided for it, as far as it was: errors have them too."""
     headers = [
-        ("x-request-id", recording.request_id),
         ("x-workload-class", recording.workload_class.value),
         ("x-slo-class", recording.promise.slo_class.value),
     ]
-    if recording.max_tokens:
-        headers.append(("x-max-tokens", str(recording.max_tokens)))
+    return headers + ([("x-max-tokens", str(recording.max_tokens))] if recording.max_tokens else [])
+
+
+def facts(recording: Recording) -> list[tuple[str, str]]:
+    """The same for an answer, with what was given up for it and whose it is."""
+    headers = [("x-request-id", recording.request_id), *decided(recording)]
     if recording.degraded:
         headers.append(("x-toolkit-degraded", ", ".join(map(str, recording.degraded))))
+    if recording.simulated and recording.pair:
+        headers.append(("x-simulated", "1"))
     served_by = recording.pair.name if recording.pair else None if recording.fallback is None else "fallback"
     return headers + ([("x-served-by", served_by)] if served_by else [])
 
@@ -87,11 +92,15 @@ async def hang_up(exchange: Exchange) -> None:
 
 
 async def tell(
-    exchange: Exchange, error: ToolkitError, request_id: str, spent_s: Mapping[str, float] | None = None
+    exchange: Exchange,
+    error: ToolkitError,
+    request_id: str,
+    spent_s: Mapping[str, float] | None = None,
+    beside: Headers = (),
 ) -> None:
     """Send an error: as a response, or, once a stream has begun, as its last event (never followed by [DONE]).
 
-    spent_s: where the time went by hops, told with a late request's error.
+    spent_s: where the time went by hops, told with a late request's error. beside: more headers.
     """
     if isinstance(error, ClientGone):
         return
@@ -107,6 +116,7 @@ async def tell(
         ("content-type", "application/json"),
         ("content-length", str(len(document))),
         ("x-request-id", request_id),
+        *beside,
     ]
     if error.retry_after_s is not None:
         headers.append(("retry-after", f"{max(1, round(error.retry_after_s))}"))

@@ -122,6 +122,7 @@ class Status:
             for metric, count in zip((names.KV_POOL, names.KV_LEASED, names.KV_FOREIGN), pages, strict=True):
                 size = kv.page_size if kv is not None else 0
                 telemetry.gauge(metric, count * size, decode=engine.name)
+        telemetry.gauge(names.SIMULATED, self._service.config.engine.kind == "simulated")
         telemetry.gauge(names.RETRY_BUDGET, self._retries.left(self._clock.monotonic()))
         if self.sharing is not None:
             self.sharing.state.show(telemetry.gauge)

@@ -18,6 +18,7 @@ FOUND = {
 
 MEANING = {
     "body": "reading the body",
+    "parse": "parsing and checking the request",
     "fetch": "fetching images",
     "prepare": "decoding, scaling, encoding images",
     "wait": "waiting for an engine slot",

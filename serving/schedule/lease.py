@@ -144,12 +144,21 @@ class Leases:
         each = (self.cap_pages(pool) // choices * pool.page_size for pool in self._choice())
         return max(each, default=None)
 
-    def refuse_too_large(self, need: Need) -> None:
-        """Raises TooLarge (kv_lease_exceeded), with the arithmetic, when no decode may ever give it that much."""
+    def refuse_too_large(
+        self, need: Need, *, estimated: bool = False, unasked: bool = False, action: str = ""
+    ) -> None:
+        """Raises TooLarge (kv_lease_exceeded), with the arithmetic, when no decode may ever give it that much.
+
+        estimated: the prompt's tokens were. unasked: max_tokens is the default. action: what the client can do.
+        """
         if not self._open or any(need.pages(pool) <= self.cap_pages(pool) for pool in self._choice()):
             return
         pool = max(self._choice(), key=self.cap_pages)
-        raise TooLarge(_arithmetic(need, pool, self.cap, self.cap_pages(pool)), code="kv_lease_exceeded")
+        prompt = f"{need.prompt} prompt tokens{' (estimated)' if estimated else ''}"
+        answer = f"{need.each - need.prompt} max_tokens{' (the default: none was sent)' if unasked else ''}"
+        most = self.cap_pages(pool)
+        told = _arithmetic(f"{prompt} + {answer} = {need.each} tokens", need, pool, self.cap, most)
+        raise TooLarge(told, code="kv_lease_exceeded", action=action)
 
     def fits(self, need: Need) -> bool:
         """Whether it may enter now."""
@@ -282,12 +291,11 @@ class Leases:
             self._pools[decode].lease(-pages)
 
 
-def _arithmetic(need: Need, pool: Pool, cap: float, most: int) -> str:
-    size, each = pool.page_size, need.each
-    sum_of = f"{need.prompt} prompt tokens + {each - need.prompt} max_tokens = {each} tokens"
-    paged = f", {pool.pages_of(each) * size} in pages of {size}" if size > 1 else ""
+def _arithmetic(sum_of: str, need: Need, pool: Pool, cap: float, most: int) -> str:
+    size = pool.page_size
+    paged = f", {pool.pages_of(need.each) * size} in pages of {size}" if size > 1 else ""
     times = f"; times {need.choices} choices: {need.pages(pool) * size}" if need.choices > 1 else ""
     return (
         f"The request may use {sum_of}{paged}{times}; one request may have {most * size}, {100 * cap:g} % of the engine's KV pool"
-        f" of {pool.rank_pages * size} tokens. Send fewer or smaller images, less text or a smaller max_tokens."
+        f" of {pool.rank_pages * size} tokens."
     )

@@ -18,7 +18,7 @@ def test_a_late_request_is_told_where_its_time_went(tmp_path):
     error = asyncio.run(scenario()).json["error"]
 
     assert error["code"] == "ttft_budget_exceeded" and error["hop"] == "prefill"
-    assert set(error["spent_ms"]) == {"body", "fetch", "prepare", "wait", "dispatch", "prefill"}
+    assert set(error["spent_ms"]) == {"body", "parse", "fetch", "prepare", "wait", "dispatch", "prefill"}
     assert max(error["spent_ms"], key=error["spent_ms"].get) == "prefill"
     assert 110 < sum(error["spent_ms"].values()) < 1000
 
@@ -37,7 +37,9 @@ def test_what_the_engines_cannot_make_any_more_is_refused_before_them(tmp_path):
     late, fine, calls = asyncio.run(scenario())
 
     assert (late.status, late.json["error"]["hop"]) == (504, "body")
-    assert "the hops after it take 400 ms at least" in late.json["error"]["message"]
+    assert "take 400 ms at least" in late.json["error"]["message"]
+    assert "ended" not in late.json["error"]["message"], "no hop has spent it"
+    assert "well over 400" in late.json["error"]["action"]
     assert fine.status == 200
     assert calls == 1
     assert records(tmp_path)[0]["timeline"]["ended"] < 0.25

@@ -236,3 +236,53 @@ def test_an_engine_that_does_not_tell_serves_without_leases(tmp_path):
 
     assert answer.status == 200
     assert not binding
+
+
+@pytest.mark.parametrize(
+    ("settings", "headers", "body", "told", "not_told"),
+    [
+        ({}, {}, chat(max_tokens=300), "Send less text or a smaller max_tokens:", "image"),
+        ({}, {}, chat(max_tokens=300, n=2), "a smaller max_tokens or n:", "image"),
+        ({}, {}, photos(2, max_tokens=16), "or set standard.degrade so", "shrink"),
+        ({"degrade": True}, {}, photos(2, max_tokens=200), "at least (standard.degrade_floor", "forbids"),
+        ({"degrade": True}, {}, photos(2, max_tokens=200), "and there is room for", "or set"),
+        (
+            {"degrade": True},
+            {"x-toolkit-degrade": "never"},
+            photos(2, max_tokens=16),
+            "Your x-toolkit-degrade forbids smaller images.",
+            "or set",
+        ),
+        (
+            {"degrade_max_tokens": 16},
+            {"x-toolkit-degrade": "images"},
+            chat(max_tokens=300),
+            "forbids a lower max_tokens.",
+            "image",
+        ),
+    ],
+)
+def test_a_413_says_what_would_help_this_request(tmp_path, settings, headers, body, told, not_told):
+    async def scenario():
+        async with rig(tmp_path, {"standard": settings}, decode_0=POOL) as made:
+            return await made.ask(body, headers=headers)
+
+    error = asyncio.run(scenario()).json["error"]
+
+    assert error["code"] == "kv_lease_exceeded"
+    assert told in error["action"] and not_told not in error["action"]
+    assert error["action"].count("lease.cap") == 1
+
+
+@pytest.mark.parametrize("sent", [True, False])
+def test_a_413_says_what_of_its_arithmetic_is_not_the_client_s(tmp_path, sent):
+    """Stand-ins have no tokenizer, so the prompt is an estimate; 512 is the default."""
+
+    async def scenario():
+        async with rig(tmp_path, decode_0=POOL) as made:
+            return await made.ask(chat(**({"max_tokens": 512} if sent else {})))
+
+    message = asyncio.run(scenario()).json["error"]["message"]
+
+    assert "prompt tokens (estimated) + 512 max_tokens" in message
+    assert ("(the default: none was sent)" in message) is not sent

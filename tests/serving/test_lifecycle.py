@@ -12,6 +12,7 @@ from serving.draining import Draining
 from tests.serving.fake_exchange import FakeExchange
 from tests.serving.rig import chat, records, rig, until
 from tests.serving.stand_ins import FROZEN, SILENT, wire
+from toolkit.core.sample import Sample
 
 
 def picture(width=64, height=48, kind="PNG"):
@@ -477,3 +478,49 @@ def test_a_client_whose_requests_make_an_engine_fail_takes_the_pair_from_nobody(
 
     poisoned, other = asyncio.run(scenario())
     assert (poisoned.status, other.status) == (502, 200)
+
+
+def test_errors_have_the_headers_of_answers_as_far_as_they_were_decided(tmp_path):
+    async def scenario():
+        async with rig(tmp_path) as made:
+            made.gateway.book.engine_seen("decode-0", up=False)
+            failed = await made.ask(chat(max_tokens=7), headers={"x-slo-class": "batch"})
+            return failed, await made.ask(b"{", headers={"x-slo-class": "realtime"})
+
+    failed, unread = asyncio.run(scenario())
+
+    assert failed.status == 503 and unread.status == 400
+    names = ("x-workload-class", "x-slo-class", "x-max-tokens")
+    assert [failed.headers.get(name) for name in names] == ["text_only", "batch", "7"]
+    assert [unread.headers.get(name) for name in names] == ["unclassified", "realtime", None]
+
+
+def test_a_request_that_is_found_wrong_was_so_while_it_was_parsed(tmp_path):
+    """Not while its images were fetched, which was not begun."""
+
+    async def scenario():
+        async with rig(tmp_path) as made:
+            await made.ask(chat(max_tokens=0))
+            await made.ask(chat(model="another"))
+            return made.metric("toolkit_errors_total", code="invalid_request", hop="parse")
+
+    assert asyncio.run(scenario()) == 1
+    for record in records(tmp_path):
+        assert record["error_hop"] == "parse"
+        assert list(Sample.from_dict(record).timeline.spent()) == ["body", "parse"]
+
+
+@pytest.mark.parametrize("kind", ["simulated", "auto"])
+def test_a_client_is_told_that_no_model_answers_it(tmp_path, kind):
+    """By a header of answers and a gauge, as the stand-ins themselves do."""
+
+    async def scenario():
+        async with rig(tmp_path, {"engine": {"kind": kind}}) as made:
+            answers = [await made.ask(), await made.ask(chat(stream=False))]
+            return answers, (await made.ask(b"", method="GET", path="/metrics")).text
+
+    answers, page = asyncio.run(scenario())
+
+    simulated = kind == "simulated"
+    assert [answer.headers.get("x-simulated") for answer in answers] == ["1" if simulated else None] * 2
+    assert f"\ntoolkit_simulated {float(simulated)}\n" in page

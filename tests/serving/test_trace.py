@@ -1,11 +1,13 @@
 """`toolkit request`: where one request's time went."""
 
 import os
+import re
 from dataclasses import replace
 
 import pytest
 
-from serving.trace import find, render, search
+from serving.trace import MEANING, find, render, search
+from toolkit.core import names
 from toolkit.core.errors import UsageFault
 from toolkit.core.journal import Journal
 from toolkit.core.sample import (
@@ -175,3 +177,9 @@ def test_what_was_given_up_and_the_time_elsewhere_are_told(tmp_path):
     assert "degraded: fallback (queue_too_long)" in text
     hops = [line.split("|")[0].strip() for line in text.splitlines() if "|" in line]
     assert hops == ["body", "fetch", "prepare", "dispatch", "fallback", "decode"]
+
+
+def test_every_hop_stands_in_the_help_of_its_metric():
+    told = names.STAGES.help.partition(": ")[2]
+
+    assert set(re.findall(r"\b[a-z_]+\b", told.replace("or ", ""))) == MEANING.keys()

@@ -90,7 +90,7 @@ STAGES = Metric(
     "toolkit_stage_seconds",
     "histogram",
     "seconds",
-    "Time spent in one hop: body, fetch, prepare, wait, prefill, first_token, decode.",
+    "Time spent in one hop, in order: body, parse, fetch, prepare, wait, dispatch, prefill, first_token (or fallback), decode.",
     ("stage",),
     STAGE_EDGES_S,
 )
@@ -549,6 +549,12 @@ STORAGE_SPOOL_ENTRIES = Metric(
 )
 STORAGE_SPOOL_AGE = Metric(
     "toolkit_storage_spool_oldest_seconds", "gauge", "seconds", "Age of the oldest entry in the spool."
+)
+SIMULATED = Metric(
+    "toolkit_simulated",
+    "gauge",
+    "bool",
+    "1: the engines are stand-ins that compute no model, so no figure beside it is a model's. A stand-in engine has it too.",
 )
 BUILD_INFO = Metric(
     "toolkit_build_info", "gauge", "info", "Constant 1; the version is a label.", ("version",)

@@ -86,6 +86,7 @@ class Timeline:
     first_token: float | None = None
     ended: float = 0.0
     fallback: float | None = None  # when it was sent to the fallback endpoint
+    parsed: float | None = None  # when the body was found to be a request that may be served
 
     def spent(self) -> dict[str, float]:
         """Seconds spent in each hop that the request reached, in order; they add up to its duration.
@@ -94,6 +95,7 @@ class Timeline:
         """
         marks = [
             ("body", self.body_read),
+            ("parse", self.parsed),
             ("fetch", self.fetched),
             ("prepare", self.prepared),
             ("wait", self.admitted),
