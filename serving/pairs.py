@@ -152,8 +152,8 @@ class PairBook(Standing):
         if (ends := self._drains_end(pool)) is not None:
             known = ends < float("inf")
             return EngineUnavailable(
-                f"No prefill/decode pair{which} is ready: the operator took out {drained}"
-                f"{f' for {ends - now:.0f} s more' if known else ''} (engines up: {up}).",
+                f"No prefill/decode pair{which} is ready: the operator took engines out"
+                f"{f', for {ends - now:.0f} s more' if known else ''} (engines up: {up}; drained: {drained}).",
                 retry_after_s=max(1.0, ends - now) if known else self.retry_after_s(now),
                 action=""
                 if known

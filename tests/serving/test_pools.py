@@ -63,7 +63,8 @@ def test_while_the_operator_keeps_a_pool_from_serving_the_answer_says_so(until):
     book.drain("prefill-0", until)
 
     refused = book.unavailable(5.0, Want(workload_class=TEXT))
-    assert "pool 'words' is ready: the operator took out prefill-0" in refused.message
+    assert "pool 'words' is ready: the operator took engines out" in refused.message
+    assert "drained: prefill-0)" in refused.message
     assert ("for 15 s more" in refused.message) == (until is not None)
     if until is not None:
         assert refused.retry_after_s == 15.0

@@ -314,7 +314,7 @@ def test_a_drain_for_a_while_tells_clients_when_it_ends(tmp_path):
         answer = await made.ask()
         assert answer.status == 503
         assert 590 < int(answer.headers["retry-after"]) <= 600
-        assert "the operator took out decode-0" in answer.json["error"]["message"]
+        assert "the operator took engines out" in answer.json["error"]["message"]
         assert [pool["served"] for pool in (await caller.state())["pools"]] == [False]
 
     async def second(made, _):
