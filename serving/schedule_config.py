@@ -28,7 +28,7 @@ class ScheduleConfig(Section):
         256, ge=1, description="Requests inside the gateway that are not in an engine yet; beyond: 429."
     )
     workload_share: float = Field(
-        0.5, gt=0, le=1, description="Part of max_waiting that one workload class may take."
+        0.5, gt=0, le=1, description="Part of an SLO class's seats (its room_share of max_waiting) that one workload class may take."
     )
     short_tokens: int = Field(
         1024,

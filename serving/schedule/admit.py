@@ -145,7 +145,7 @@ class Admission:
         if workload_class is seat.workload_class:
             return
         self._shed(workload_class)
-        if full := self._seats.full_of(workload_class, seat.workload_class):
+        if full := self._seats.full_of(seat.slo_class, workload_class, seat.workload_class):
             unmeasured = waiting(
                 self._rules, key, seat.slo_class, workload_class, self._rules.short_tokens, now, seat.deadline
             )

@@ -46,7 +46,7 @@ class Treatment:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """All that the scheduler is told. workload_share: part of the waiting room that one workload class may take. lease_cap: part
+    """All that the scheduler is told. workload_share: part of an SLO class's seats that one workload class may take. lease_cap: part
     of a decode's KV pool that one request may have. shed: classes that are refused at once, for shed_retry_s seconds each. kinds,
     shares: who shares the decodes, by which weights (shares.py)."""
 

@@ -5,7 +5,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from serving.config import ServeConfig
 from serving.schedule.admit import Admission, AdmissionError, Place
+from serving.schedule.configured import rules_of
 from serving.schedule.priority import Treatment
 from tests.serving.schedule.virtual import Ask, Prefill, rules, run
 from toolkit.core.errors import Busy
@@ -106,10 +108,30 @@ def test_one_flood_fills_its_share_and_the_others_still_find_seats(kind):
             refused += error.code.code == "queue_full"
             desk.leave(f"flood {number}", 0.0)
 
-    assert refused == (5 if kind == "SLO class" else 7)
+    assert refused == (
+        5 if kind == "SLO class" else 6
+    )  # of five seats two for one workload class, in each SLO class
     desk.arrive("other", slo=REALTIME)
     desk.admission.sort("other", TEXT, 0.0)
     desk.admission.check()
+
+
+def test_a_flood_of_batch_texts_leaves_seats_for_every_other_text():
+    """As serve.toml has it by default: 256 seats."""
+    admission = Admission(rules_of(ServeConfig()))
+    refused = 0
+    for number in range(300):
+        try:
+            admission.arrive(str(number), BATCH, 0.0, 300.0)
+            admission.sort(str(number), TEXT, 0.0)
+        except Busy:
+            admission.leave(str(number), 0.0)
+            refused += 1
+    assert refused == 300 - 64
+    for slo in (REALTIME, STANDARD):
+        admission.arrive(slo, slo, 0.0, 3.0)
+        admission.sort(slo, TEXT, 0.0)
+    admission.check()
 
 
 def test_a_request_that_turns_out_to_be_of_a_full_class_is_refused_when_it_is_prepared():
