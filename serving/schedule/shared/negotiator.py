@@ -91,7 +91,7 @@ class Negotiator:
         self._want: dict[str, Part] = {}
         self._sizes: dict[str, tuple[int, int]] = {}  # by URL: pages and page size
         self._server = "unknown"
-        self._began = False  # whether there was anything to lease from since it last had no right at all
+        self._began = False  # whether there was anything to lease from under this grant
         self._timer: asyncio.TimerHandle | None = None
         admission.leases.bound({}, inf)
 
@@ -112,9 +112,9 @@ class Negotiator:
         return any(usable.values()) or (right and not self._admission.leases.binding)
 
     def refuse(self) -> None:
-        """Raises EngineUnavailable (no_grant), with Retry-After, while a request would wait for what nobody has granted: no right
-        to lease anything, or none of it had yet."""
-        if self._footing.standing(self._clock.monotonic())[0] is Standing.NONE:
+        """Raises EngineUnavailable (no_grant), with Retry-After, while a request would wait for what nobody grants: there is nothing
+        to lease, and no grant that has had something to grow again from."""
+        if self._footing.standing(self._clock.monotonic())[0] is not Standing.GRANTED:
             self._began = False
         if not self.ready and not self._began:
             raise EngineUnavailable(
@@ -175,8 +175,8 @@ class Negotiator:
         leased again."""
         now = self._clock.monotonic()
         usable, until = self._footing.usable(now)
-        self._began = any(usable.values()) or (self._began and until < inf)
         granted = self._footing.standing(now)[0] is Standing.GRANTED
+        self._began = any(usable.values()) or (self._began and granted)
         most = {name: usable.get(url, 0) for name, url in self._urls.items()}
         due = self._want if granted else {}
         ours = {

@@ -12,7 +12,9 @@ from serving.schedule.shared.words import Answer, Ask, Said
 from serving.shared_config import SharedConfig
 from tests.serving.access.valkey import Valkey
 from tests.serving.rig import records, rig
-from toolkit.core.errors import UsageFault
+from tests.serving.schedule.shared.mini import EACH, PAGES, Mini
+from tests.serving.schedule.shared.test_sharing import until
+from toolkit.core.errors import EngineUnavailable, UsageFault
 
 NOWHERE = "unix:///nowhere/socket"
 
@@ -73,3 +75,24 @@ def test_another_ttl_is_said_with_what_to_set() -> None:
 def test_a_server_that_is_away_at_the_start_is_told_and_none_is_not_looked_for() -> None:
     assert "unix:///nowhere/socket does not work" in asyncio.run(first_look(SharedConfig(url=NOWHERE)))
     assert asyncio.run(first_look(SharedConfig())) == ""
+
+
+def test_who_has_a_part_lets_requests_wait_and_who_has_lost_all_right_does_not() -> None:
+    """A part that is used up comes back; a right that has ended may not."""
+
+    async def main() -> None:
+        with Valkey() as server:
+            async with Mini(server.url, 0.5, alone=False) as mini:
+                with pytest.raises(EngineUnavailable):
+                    mini.sharing.refuse()
+                await until(lambda: mini.granted == PAGES)
+                mini.offer(2 * PAGES // EACH)
+                mini.sharing.refuse()
+
+                server.kill()
+                await until(lambda: mini.granted == 0)
+                with pytest.raises(EngineUnavailable) as refused:
+                    mini.sharing.refuse()
+                assert refused.value.code.code == "no_grant"
+
+    asyncio.run(main())
