@@ -177,6 +177,7 @@ class Lifecycle:
                     if seated and not asked:  # its body has begun to come, and is not whole
                         raise
                     await self._detour.take(exchange, recording, room, asked[0] if asked else None, error)
+                    parts.admission.spared(error)
         finally:
             self._leave(recording)
 

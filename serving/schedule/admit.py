@@ -26,6 +26,7 @@ not), when it is prepared, and when its turn comes. An event that does not fit t
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
+from serving.schedule.bookings import SentAway
 from serving.schedule.entry import next_in
 from serving.schedule.lateness import Late, Lateness
 from serving.schedule.lease import Lease, Leases, Need
@@ -41,7 +42,7 @@ from serving.schedule.priority import Rules, Waiting, waiting
 from serving.schedule.seats import Seat, Seats
 from serving.schedule.shares import Shares
 from serving.schedule.windows import Windows
-from toolkit.core.errors import Busy, TooLarge
+from toolkit.core.errors import Busy, TooLarge, ToolkitError
 from toolkit.core.sample import SloClass, WorkloadClass
 
 SLOW = 2.0
@@ -267,6 +268,11 @@ class Admission:
         if one is not None:
             self._late.learned.left(one.short, max(0.0, now - one.entered), now)
         return self._rejudge(self._fill(now), now)
+
+    def spared(self, error: ToolkitError) -> None:
+        """Who was refused with that was answered elsewhere, and will not come again."""
+        if isinstance(error, SentAway):
+            self._late.bookings.take_back(error.booking)
 
     def retune(self, rules: Rules, now: float) -> Moves:
         """Other rules from now on. Whoever has a place keeps it; bounds that are lower now hold for those who come."""

@@ -7,14 +7,13 @@ order; then comes the first token itself, as long as that usually takes.
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from serving.schedule.bookings import Bookings, in_words, retry_after_s
+from serving.schedule.bookings import Booking, Bookings, SentAway
 from serving.schedule.estimate import Estimates
 from serving.schedule.lease import Leases, Need
 from serving.schedule.limit import InFlightLimit
 from serving.schedule.order import Order
 from serving.schedule.place import Running
 from serving.schedule.priority import Waiting
-from toolkit.core.errors import Busy
 
 PLANNED = 0.8
 """Part of a budget that estimates may fill: they are means, and without a margin all would be served just too late or just
@@ -42,7 +41,7 @@ class Lateness:
         lacking: Mapping[str, float],
     ) -> None:
         self.learned = Estimates()
-        self._bookings = Bookings()
+        self.bookings = Bookings()
         self._order = order
         self._leases = leases
         self._limit = limit
@@ -76,26 +75,25 @@ class Lateness:
     def late(self, one: Waiting, now: float, wait_s: float, need: Need | None = None) -> Late:
         return Late(one, wait_s, self.first_token_s(one.short, now, need), max(0.0, one.deadline - now))
 
-    def refusal(self, late: Late, now: float) -> Busy:
+    def refusal(self, late: Late, now: float) -> SentAway:
         """For one that is sent away: every call books."""
         lacking_s = late.wait_s + late.first_s - PLANNED * late.left_s
-        in_s = self._booked_s(lacking_s, late.one.short, now)
-        return Busy(
+        return SentAway(
             f"{late.left_s:.1f} s of the TTFT budget are left, of which {PLANNED:.0%} may be planned with; the requests that go before"
-            f" this one take about {late.wait_s:.1f} s, its first token {late.first_s:.1f} s more.{in_words(in_s)}",
+            f" this one take about {late.wait_s:.1f} s, its first token {late.first_s:.1f} s more.",
+            self._book(lacking_s, late.one.short, now),
             code="queue_too_long",
-            retry_after_s=retry_after_s(in_s),
             hop="wait",
         )
 
-    def no_seat(self, full: str, one: Waiting, now: float) -> Busy:
+    def no_seat(self, full: str, one: Waiting, now: float) -> SentAway:
         """For one that is sent away: every call books."""
         lacking_s = self._wait_s(one, now) + self.first_token_s(one.short, now) - max(0.0, one.deadline - now)
-        in_s = self._booked_s(max(self._slot_frees_s(one.short, now), lacking_s), one.short, now)
-        return Busy(f"No room to wait: {full}.{in_words(in_s)}", retry_after_s=retry_after_s(in_s))
+        lacking_s = max(self._slot_frees_s(one.short, now), lacking_s)
+        return SentAway(f"No room to wait: {full}.", self._book(lacking_s, one.short, now))
 
-    def _booked_s(self, lacking_s: float, short: bool, now: float) -> float:
-        return self._bookings.book(lacking_s, self._slot_frees_s(short, now), now)
+    def _book(self, lacking_s: float, short: bool, now: float) -> Booking:
+        return self.bookings.book(lacking_s, self._slot_frees_s(short, now), now)
 
     def _wait_s(self, one: Waiting, now: float, need: Need | None = None) -> float:
         """About how long it would wait for a slot: for the first that frees, then for those that go before it."""
