@@ -79,11 +79,11 @@ def lease_cap(
         if value is not None
     }
     asked = Asked(Split(classes("short", short), classes("long", long)), parts(), rounds, long_loss, profile)
+    folder = out or RUNS / f"lease-cap-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
     service = run or RUNS / "latest"
     door, target = Door.read(service), gateway_of(service)
     if target is None:
         raise UsageFault(f"{service} is no run folder of `toolkit serve`: name one with --run.")
-    folder = out or RUNS / f"lease-cap-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
     report = run_lease_cap(
         load_profile(profile, overrides),
         target,
