@@ -43,7 +43,8 @@ class Attempt:
             self.prefill, self.decode = legs["prefill-0"], legs["decode-0"]
             client = HttpClient(connect_timeout_s=1.0)
             dispatcher = Dispatcher(client, clock, Rendezvous(random.Random(3)))
-            body = compose(chat.parse(orjson.dumps(self.asked)), [], 4, "m")
+            most = self.asked.get("max_tokens", 4)
+            body = compose(chat.parse(orjson.dumps(self.asked)), [], most, "m")
             pair = Pair(self.prefill.endpoint, self.decode.endpoint)
             limits = Limits(clock.monotonic() + self.budget_s, self.stall_s, 5.0)
             try:
