@@ -14,7 +14,7 @@ from toolkit.core.errors import InvalidRequest
 log = logging.getLogger("toolkit.admin")
 
 RETRY_S = 5.0
-"""Wait before the end of a change is tried again that the disk did not take."""
+"""Wait before the end of a change is tried again that the disk did not take, or that could not be yet."""
 
 
 class Desk:
@@ -37,6 +37,7 @@ class Desk:
         self._on_change = on_change
         self._lock = asyncio.Lock()
         self._changed = asyncio.Event()
+        self._told: set[int] = set()  # changes that hold beyond their time, as logged
 
     def restore(self) -> None:
         """The changes of an earlier process of this service hold again. Raises EnvironmentFault."""
@@ -74,8 +75,12 @@ class Desk:
     async def expire(self) -> None:
         """End the changes whose time is over. Raises NotRecorded."""
         async with self._lock:
-            while (change := self.ledger.expired(self._clock.wall())) is not None:
+            while (change := self.ledger.expired(self._clock.wall(), self._up())) is not None:
                 await self._make(change)
+            kept = self.ledger.kept
+            for number in kept.keys() - self._told:
+                log.warning("change %d holds beyond its time: %s", number, kept[number])
+            self._told = set(kept)
 
     async def run(self) -> None:
         """End changes when their time is over, until cancelled."""
@@ -84,14 +89,19 @@ class Desk:
             wait_s: float | None = None
             try:
                 await self.expire()
-                if self.ledger.ending:
-                    wait_s = max(0.0, (self.ledger.ending[0].until or 0.0) - self._clock.wall())
+                wait_s = self._wait_s()
             except Exception:
                 log.exception("a change could not be ended; tried again in %.0f s", RETRY_S)
                 wait_s = RETRY_S
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(wait_s):
                     await self._changed.wait()
+
+    def _wait_s(self) -> float | None:
+        """Until the next change is to end; until those are tried again that hold beyond their time."""
+        ending, kept = self.ledger.ending, self.ledger.kept
+        waits = [max(0.0, (one.until or 0.0) - self._clock.wall()) for one in ending if one.id not in kept]
+        return min(waits + [RETRY_S] * bool(kept), default=None)
 
     async def _make(self, change: Change) -> None:
         await asyncio.to_thread(self._record.append, change.to_dict())

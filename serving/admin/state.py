@@ -79,7 +79,10 @@ def state(
         "revision": ledger.changes[-1].id if ledger.changes else 0,
         "settings": ledger.present.values(),
         "configured": ledger.overridden(),
-        "ending": [{"change": change.id, "at": change.until} for change in ledger.ending],
+        "ending": [
+            {"change": change.id, "at": change.until, "kept": ledger.kept.get(change.id)}
+            for change in ledger.ending
+        ],
     }
 
 

@@ -1,6 +1,7 @@
 """A change is on the disk before it holds, and holds again after a kill -9."""
 
 import asyncio
+import json
 import os
 
 import pytest
@@ -75,6 +76,59 @@ def test_a_line_that_is_no_change_is_left_out(tmp_path, caplog):
 
         assert Office(path).limit == 32
         assert "line 1" in caplog.text and "line 2" in caplog.text
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"after": [1]},
+        {"after": {"other": 1}},
+        {"before": None},
+        {"id": "2"},
+        {"id": True},
+        {"at": None},
+        {"until": "soon"},
+        {"of": [1]},
+        {"who": 1},
+        {"kind": "spell"},
+    ],
+)
+def test_a_line_of_wrong_types_stops_no_gateway(tmp_path, caplog, wrong):
+    """What it says of the rest is not believed either."""
+
+    async def scenario():
+        path = tmp_path / "changes.jsonl"
+        await Office(path).set(values={LIMIT: 32})
+        line = json.loads(path.read_bytes())
+        with path.open("ab") as file:
+            file.write(json.dumps({**line, "id": 2, "after": {LIMIT: 8}, **wrong}).encode() + b"\n")
+
+        assert Office(path).limit == 32
+        assert "line 2 is no change" in caplog.text
+
+    asyncio.run(scenario())
+
+
+def test_a_change_that_cannot_end_is_told_once_and_writes_nothing(tmp_path, caplog):
+    """However often it is tried; a restart knows it as well."""
+
+    async def scenario():
+        path = tmp_path / "changes.jsonl"
+        office = Office(path)
+        await office.set(values={"retry.cap_s": 5.0}, for_s=3)
+        await office.set(values={"retry.base_s": 2.0})
+        office.clock.advance(10)
+        written = path.read_bytes()
+        for _ in range(3):
+            await office.desk.expire()
+        assert path.read_bytes() == written and caplog.text.count("holds beyond its time") == 1
+
+        again = Office(path)
+        again.clock.advance(10)
+        await again.desk.expire()
+        assert list(again.desk.ledger.kept) == [1] and path.read_bytes() == written
 
     asyncio.run(scenario())
 

@@ -1,5 +1,7 @@
 """Every change is known by who, when and what, and can be taken back."""
 
+import json
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,6 +11,7 @@ from tests.serving.admin.settings import UP, configured
 from toolkit.core.errors import Conflict, InvalidRequest, NotFound
 
 LIMIT, WEIGHT, DRAINED = "schedule.max_in_flight", "batch.weight", "instance.decode-1.drained"
+OTHER_DRAINED, BASE, CAP = "instance.decode-0.drained", "retry.base_s", "retry.cap_s"
 
 
 class Book:
@@ -32,6 +35,19 @@ class Book:
             self.ledger.record(change)
         self.now += 1.0
         return change
+
+    def end(self, now=None):
+        """All that ends by then, from the first on."""
+        self.now = self.now if now is None else now
+        while (change := self.ledger.expired(self.now, UP)) is not None:
+            self.ledger.record(change)
+
+    def again(self):
+        """A ledger that is told the same changes from the disk."""
+        ledger = Ledger(configured())
+        for change in self.ledger.changes:
+            ledger.record(Change.from_dict(json.loads(json.dumps(change.to_dict()))))
+        return ledger
 
     def value(self, key):
         return self.ledger.present.values()[key]
@@ -241,3 +257,142 @@ def test_undoing_all_from_the_last_to_the_first_gives_what_was_configured(asked)
         book.undo(number)
 
     assert book.ledger.overridden() == {}
+
+
+def test_changes_for_a_while_may_overlap_and_leave_nothing_behind():
+    """Whichever ends first: what holds is the last one that has not ended."""
+    book = Book()
+    book.set(values={LIMIT: 32}, for_s=3)
+    book.set(values={LIMIT: 16}, for_s=6)
+    book.end(4.0)
+    assert book.value(LIMIT) == 16
+    book.end(10.0)
+    assert (book.value(LIMIT), book.ledger.ending) == (64, [])
+
+    book.set(values={LIMIT: 32}, for_s=60)
+    book.set(values={LIMIT: 16}, for_s=3)
+    book.end(20.0)
+    assert (book.value(LIMIT), book.ledger.ends_at(LIMIT)) == (32, 70.0)
+
+
+def test_what_an_undo_gives_back_keeps_its_end():
+    """Also where it is the undo that is undone; after its time there is nothing to give back."""
+    book = Book()
+    book.set(values={LIMIT: 32}, for_s=60)
+    book.undo(1)
+    assert (book.undo(2).until, book.value(LIMIT), book.ledger.ends_at(LIMIT)) == (60.0, 32, 60.0)
+
+    book.undo(3)
+    book.now = 100.0
+    assert book.undo(4).after == {LIMIT: 64}
+
+
+def test_an_undone_expiry_holds_for_good():
+    """Who takes back an end wants the value without one."""
+    book = Book()
+    book.set(values={LIMIT: 32}, for_s=3)
+    book.end(5.0)
+    book.undo(2)
+    book.end(1e9)
+    assert (book.value(LIMIT), book.ledger.ends_at(LIMIT)) == (32, None)
+
+
+def test_undo_of_what_somebody_set_to_the_same_again_is_refused():
+    """Their word stands, though it says the same."""
+    book = Book()
+    book.set(values={LIMIT: 32})
+    book.set(values={LIMIT: 16})
+    book.set(values={LIMIT: 32})
+
+    with pytest.raises(Conflict, match="was set to 32 again since"):
+        book.undo(1)
+
+
+def test_what_cannot_end_holds_says_why_and_keeps_no_other_from_ending():
+    """Its end would contradict what was set meanwhile; it comes as soon as that is gone."""
+    book = Book()
+    book.set(values={CAP: 5.0}, for_s=3)
+    book.set(values={BASE: 2.0})
+    book.set(values={LIMIT: 20}, for_s=3)
+
+    book.end(10.0)
+    assert (book.value(CAP), book.value(LIMIT)) == (5.0, 64)
+    assert list(book.ledger.kept) == [1] and "cap_s" in book.ledger.kept[1]
+    lines = len(book.ledger.changes)
+    book.end(20.0)
+    assert len(book.ledger.changes) == lines
+
+    book.undo(2)
+    book.end()
+    assert (book.value(CAP), book.ledger.kept, book.ledger.ending) == (0.5, {}, [])
+
+
+def test_an_end_does_not_drain_the_last_decode():
+    """What a person is refused does not come with time either."""
+    book = Book()
+    book.set(values={OTHER_DRAINED: True})
+    book.set(values={OTHER_DRAINED: False}, for_s=3)
+    book.set(values={DRAINED: True})
+
+    book.end(10.0)
+    assert not book.value(OTHER_DRAINED) and "No decode engine would be left" in book.ledger.kept[2]
+
+    book.set(values={DRAINED: False})
+    book.end()
+    assert book.value(OTHER_DRAINED) and book.ledger.kept == {}
+
+
+VALUES = {
+    LIMIT: [16, 32, 64],
+    WEIGHT: [0.25, 2.0],
+    BASE: [0.05, 2.0],
+    CAP: [0.5, 5.0],
+    DRAINED: [False, True],
+    OTHER_DRAINED: [False, True],
+}
+ASKED = st.sampled_from([(key, value) for key, values in VALUES.items() for value in values])
+STEPS = st.one_of(
+    st.tuples(st.lists(ASKED, min_size=1, max_size=2).map(dict), st.sampled_from([None, None, 2.0, 5.0])),
+    st.tuples(st.integers(1, 10), st.none()),
+    st.just((None, None)),
+)
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(STEPS, max_size=10))
+def test_once_all_has_ended_only_what_was_set_for_good_is_left(steps):
+    """Whatever was set, undone, ended or started again in between; and the file gives the same again."""
+    book, lasting = Book(), Book()
+    twins = {}
+    for what, for_s in steps:
+        try:
+            if what is None:
+                book.end()
+                book.ledger = book.again()
+                made = None
+            else:
+                made = book.undo(what) if isinstance(what, int) else book.set(values=what, for_s=for_s)
+        except (Conflict, InvalidRequest, NotFound):
+            continue
+        if made is not None and for_s is None:
+            twins[made.id] = _lasting(lasting, book.ledger, made, twins)
+
+    book.end(1e9)
+    again = book.again()
+    assert again.expired(1e9, UP) is None
+    assert (again.present, again.kept) == (book.ledger.present, book.ledger.kept)
+    assert {change.id for change in book.ledger.ending} == set(book.ledger.kept)
+    assert not (book.value(DRAINED) and book.value(OTHER_DRAINED))
+    if not book.ledger.kept:
+        assert [book.value(key) for key in (LIMIT, WEIGHT)] == [lasting.value(key) for key in (LIMIT, WEIGHT)]
+
+
+def _lasting(lasting, ledger, made, twins):
+    """The number of the same change where nothing is made for a while; None where it changes nothing there."""
+    undone = made.of and ledger.find(made.of)
+    if undone and undone.kind != "expiry":
+        twin = twins.get(undone.id)
+        return None if twin is None else lasting.undo(twin, force=True).id
+    values = {key: made.after[key] for key in (LIMIT, WEIGHT) if key in made.after}
+    twin = lasting.set(values=values) if values else None
+    return twin and twin.id
