@@ -23,6 +23,7 @@ from serving.access.workers import DecodePool
 from serving.admin.admin import Admin
 from serving.answer import Answerer
 from serving.api import Api
+from serving.background import kept
 from serving.dispatch import Dispatcher
 from serving.draining import Draining
 from serving.engine_body import Rendezvous
@@ -259,11 +260,14 @@ async def serve(service: Service, run_dir: Path) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end)
     background: list[asyncio.Task[None]] = [
-        asyncio.create_task(gateway.prober.run()),
-        asyncio.create_task(gateway.kv.run()),
-        *([asyncio.create_task(gateway.sharing.run())] if gateway.sharing is not None else []),
-        asyncio.create_task(gateway.watch_lag()),
-        asyncio.create_task(gateway.admin.desk.run()),
+        asyncio.create_task(kept(name, run))
+        for name, run in (
+            ("the prober", gateway.prober.run),
+            ("the watch over KV pools", gateway.kv.run),
+            *([("sharing", gateway.sharing.run)] if gateway.sharing is not None else []),
+            ("the watch over the loop", gateway.watch_lag),
+            ("the expiry of changes", gateway.admin.desk.run),
+        )
     ]
     gateway.pool.warm()
     serving = [
@@ -272,14 +276,11 @@ async def serve(service: Service, run_dir: Path) -> None:
     ]
     stopped = asyncio.create_task(stop.wait())
     try:
-        await asyncio.wait([*serving, stopped, *background], return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait([*serving, stopped], return_when=asyncio.FIRST_COMPLETED)
         if stop.is_set():
             await draining.run()
         front.should_exit = back.should_exit = True
         await asyncio.gather(*serving)
-        for task in background:
-            if task.done():
-                task.result()
     finally:
         stopped.cancel()
         for task in background:

@@ -24,6 +24,10 @@ LOOK_TIMEOUT_S = 2.0
 MISSES = 3
 """Looks without an answer after which an engine that has never told is taken for one that does not."""
 MAX_BYTES = 1_000_000
+MOST = 1 << 53
+"""No count that an engine tells is that large; what is, is nonsense, and no integer that JSON readers agree on."""
+NOT_UP_LOOK_S = 0.02
+"""Between looks at whether an engine is up: it is asked before it has proven itself, so that its first requests find its pool."""
 QUEUES = ("decode_prealloc_queue_reqs", "decode_transfer_queue_reqs")
 
 Tell = Callable[[str, Report | None], None]
@@ -66,8 +70,9 @@ class PoolWatch:
 
     async def _watch(self, engine: EngineEndpoint) -> None:
         while True:
+            up = self._is_up(engine.name)
             await self._look(engine)
-            await asyncio.sleep(self._interval_s)
+            await asyncio.sleep(self._interval_s if up else min(NOT_UP_LOOK_S, self._interval_s))
 
     async def _look(self, engine: EngineEndpoint) -> None:
         if not self._is_up(engine.name):
@@ -81,7 +86,8 @@ class PoolWatch:
             if engine.name not in self._told and self._misses[engine.name] >= MISSES:
                 self._does_not_tell(engine.name)
             return  # load, or the prober's to notice; what it said last holds
-        except (orjson.JSONDecodeError, KeyError, TypeError, ValueError):
+        except Exception as error:  # whatever an engine says, it ends nothing here
+            log.debug("%s: %r", engine.name, error)
             self._does_not_tell(engine.name)
             return
         self._silent.discard(engine.name)
@@ -97,16 +103,16 @@ class PoolWatch:
 
     async def _report(self, engine: EngineEndpoint) -> Report:
         loads = (await self._get(engine, "/v1/loads?include=core,disagg"))["loads"]
-        tokens = min(int(one["max_total_num_tokens"]) for one in loads)
+        tokens = min(_count(one["max_total_num_tokens"]) for one in loads)
         known, page_size = self._page_sizes.get(engine.name, (-1, 0))
         if known != tokens:
             info = await self._get(engine, "/server_info")
-            page_size = int(info["page_size"] or 1)
+            page_size = _count(info["page_size"] or 1)
             self.identities[engine.name] = identity_of(info)
-            if tokens < page_size or page_size < 1:
-                raise ValueError(f"a pool of {tokens} tokens in pages of {page_size}")
+            if tokens < page_size or page_size < 1 or tokens * len(loads) >= MOST:
+                raise ValueError(f"a pool of {len(loads)} x {tokens} tokens in pages of {page_size}")
             self._page_sizes[engine.name] = tokens, page_size
-        used = sum(int(one["num_used_tokens"]) for one in loads)
+        used = sum(_count(one["num_used_tokens"]) for one in loads)
         stamp = tuple(one["timestamp"] for one in loads)
         return Report(tokens, page_size, len(loads), used, stamp, sum(map(_queued, loads)))
 
@@ -135,4 +141,12 @@ def _queued(load: dict[str, Any]) -> int:
     """Requests of one rank that wait for room, for their KV cache, or for a place in the batch."""
     disaggregation = load.get("disaggregation") or {}
     queues = (load.get("num_waiting_reqs"), *map(disaggregation.get, QUEUES))
-    return sum(int(length or 0) for length in queues)
+    return sum(_count(length or 0) for length in queues)
+
+
+def _count(told: Any) -> int:
+    """At least 0. Raises for what is no count, or more than anything that is counted here."""
+    count = int(told)
+    if count >= MOST:
+        raise ValueError(f"a count of {count:.3g}")
+    return max(0, count)

@@ -91,6 +91,12 @@ def test_what_cannot_be_used_is_told_as_silence(caplog):
         {"loads": (404, {})},
         {"loads": (200, {"loads": []})},
         {"loads": (200, [1])},
+        {"loads": (200, {"loads": {"a": 1}})},
+        {"loads": loads({"disaggregation": "x"}), "server_info": (200, {"page_size": 16})},
+        {"loads": loads({"disaggregation": [1]}), "server_info": (200, {"page_size": 16})},
+        {"loads": loads({"max_total_num_tokens": 1e308})},
+        {"loads": loads({"num_used_tokens": 2**53}), "server_info": (200, {"page_size": 16})},
+        {"loads": loads(*[{"max_total_num_tokens": 2**52}] * 2), "server_info": (200, {"page_size": 16})},
         {"loads": loads({}), "server_info": (401, {})},
         {"loads": loads({"max_total_num_tokens": 0}), "server_info": (200, {"page_size": 16})},
     ):
@@ -98,6 +104,24 @@ def test_what_cannot_be_used_is_told_as_silence(caplog):
         caplog.clear()
         assert engine.looks(2) == [("decode-0", None)] * 2, answers
         assert len(caplog.records) == 1
+
+
+def test_it_looks_as_soon_as_an_engine_is_up():
+    """Not one interval later: its first requests come as soon as it has proven itself."""
+    engine = Engine(loads=loads({}), server_info=(200, {"page_size": 16}))
+    engine.up = False
+
+    async def scenario():
+        told = asyncio.Event()
+        watch = PoolWatch(engine, (DECODE,), lambda _: engine.up, lambda *_: told.set(), 60.0)
+        running = asyncio.create_task(watch.run())
+        await asyncio.sleep(0)
+        engine.up = True
+        async with asyncio.timeout(5.0):
+            await told.wait()
+        running.cancel()
+
+    asyncio.run(scenario())
 
 
 def test_a_look_that_fails_changes_nothing_but_for_an_engine_that_has_never_told():
