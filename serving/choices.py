@@ -13,6 +13,7 @@ import orjson
 from serving.attempt import Progress
 from serving.guarded import first_leaf
 from serving.legs import Forward
+from toolkit.core.errors import EngineFailed
 from toolkit.core.http.sse import EventSplitter
 
 StreamOne = Callable[[int, Forward], Awaitable[None]]
@@ -50,7 +51,7 @@ async def whole_all(choices: int, one: WholeOne) -> bytes:
     merged = dict(answers[0])
     merged["choices"] = [{**answer["choices"][0], "index": index} for index, answer in enumerate(answers)]
     merged["usage"] = add_usage([answer.get("usage") or {} for answer in answers])
-    return orjson.dumps(merged)
+    return _dumped(merged)
 
 
 class Merger:
@@ -73,7 +74,7 @@ class Merger:
             return b""
         for choice in document["choices"]:
             choice["index"] = index
-        return b"data: " + orjson.dumps(document) + b"\n\n"
+        return b"data: " + _dumped(document) + b"\n\n"
 
     def end(self) -> bytes:
         """What closes the merged stream: the usage event, if any stream brought one, and [DONE]."""
@@ -81,7 +82,7 @@ class Merger:
         if self._usage:
             document = dict(next(iter(self._usage.values())))
             document["usage"] = add_usage([one.get("usage") or {} for one in self._usage.values()])
-            closing = b"data: " + orjson.dumps(document) + b"\n\n"
+            closing = b"data: " + _dumped(document) + b"\n\n"
         return closing + b"data: [DONE]\n\n"
 
 
@@ -114,6 +115,13 @@ def merge_progress(parts: Sequence[Progress], into: Progress) -> None:
     into.finish_reason = parts[0].finish_reason
     if all(part.usage for part in parts):
         into.usage = add_usage([part.usage for part in parts])
+
+
+def _dumped(document: Mapping[str, Any]) -> bytes:
+    try:
+        return orjson.dumps(document)
+    except TypeError as error:  # orjson reads documents that are nested deeper than those it writes
+        raise EngineFailed("An engine's answer is nested too deeply to be merged.") from error
 
 
 async def _together(runs: Iterable[Coroutine[Any, Any, None]]) -> None:

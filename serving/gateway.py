@@ -77,6 +77,7 @@ class Gateway:
             keep_files=config.journal.keep_files,
             on_fault=log.error,
         )
+        self._uncounted = False  # whether that a request could not be counted has been told
         self.client = HttpClient()
         self.dispatcher = Dispatcher(
             self.client,
@@ -190,8 +191,13 @@ class Gateway:
         )
 
     def _record(self, sample: Sample, gaps_s: list[float]) -> None:
-        self.telemetry.sample(sample, gaps_s)
         self.journal.append(sample.to_dict())
+        try:
+            self.telemetry.sample(sample, gaps_s)
+        except Exception:
+            if not self._uncounted:
+                log.exception("request %s is in the journal but not in all metrics", sample.request_id)
+            self._uncounted = True
 
     def _keep_result(self, result: Result, sample: Sample) -> None:
         assert self.storage is not None

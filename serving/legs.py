@@ -11,7 +11,7 @@ from contextlib import suppress
 import orjson
 
 from serving.attempt import LegLost, Limits, Progress
-from serving.stream import Kind, StreamReader, read_whole, refusal
+from serving.stream import Kind, StreamReader, read_whole, refusal, usage_of
 from toolkit.core.clock import Clock
 from toolkit.core.errors import ClientGone, EngineFailed, OutOfTime, ToolkitError
 from toolkit.core.http.client import HttpClient, Response
@@ -153,7 +153,7 @@ class Legs:
                 progress.first_token_at = self._clock.monotonic()
             document = read_whole(name, body)
             progress.finish_reason = document["choices"][0]["finish_reason"]
-            progress.usage = dict(document.get("usage") or {})
+            progress.usage = usage_of(name, document)
             return body
         except TimeoutError:
             raise self._late(progress, limits, name, sending=False) from None

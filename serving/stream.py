@@ -19,6 +19,10 @@ TRANSFER_FAILED = "transfer failed"
 ABORTED = "AbortReq"
 """SGLang's words when a KV cache did not arrive (prefill.py:1287, decode.py:2864), and when an abort is why."""
 
+COUNTED = ("prompt_tokens", "completion_tokens")
+MOST_TOKENS = 2**40
+"""Far over what any engine can count in one answer, and exact in every sum, metric and reader of the journal."""
+
 
 class TransferFailed(EngineFailed):
     """The KV cache did not get from prefill to decode: the fault of the two together, whichever told it."""
@@ -59,10 +63,9 @@ class StreamReader:
             raise EngineFailed(f"{self.engine} sent an event that is not an object.")
         if document.get("error"):
             raise refusal(self.engine, _status_of(document), document)
-        if isinstance(document.get("usage"), dict):
-            self.usage = document["usage"]
+        self.usage = usage_of(self.engine, document) or self.usage
         kind = Kind.AFTER if self.complete else Kind.PREAMBLE
-        for choice in document.get("choices") or ():
+        for choice in choices_of(self.engine, document):
             if has_content(choice.get("delta") or {}):
                 self.token_events += 1
                 kind = Kind.TOKEN
@@ -94,13 +97,44 @@ def read_whole(engine: str, body: bytes) -> dict[str, Any]:
     """A non-streamed answer with one finished choice. Raises EngineFailed when it is no whole answer."""
     try:
         document = orjson.loads(body)
-        reason = document["choices"][0]["finish_reason"]
-    except (orjson.JSONDecodeError, KeyError, IndexError, TypeError) as error:
-        raise EngineFailed(f"{engine} answered with something that is not a chat completion.") from error
+    except orjson.JSONDecodeError as error:
+        raise EngineFailed(f"{engine} answered with something that is not JSON.") from error
+    choices = choices_of(engine, document) if isinstance(document, dict) else []
+    if not choices:
+        raise EngineFailed(f"{engine} answered with something that is not a chat completion.")
+    reason = choices[0].get("finish_reason")
     if reason in (None, "abort"):
         raise EngineFailed(f"{engine} ended the answer early (finish_reason {reason}).")
-    assert isinstance(document, dict)
-    return document
+    usage_of(engine, document)
+    return document  # type: ignore[no-any-return]
+
+
+def choices_of(engine: str, document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The choices of an event or an answer, none where it has none. Raises EngineFailed where they are not of the protocol's types."""
+    choices = document.get("choices") or []
+    if not isinstance(choices, list) or not all(map(_is_choice, choices)):
+        raise EngineFailed(f"{engine} sent choices that are not those of a chat completion.")
+    return choices
+
+
+def _is_choice(choice: object) -> bool:
+    return (
+        isinstance(choice, dict)
+        and isinstance(choice.get("delta"), dict | None)
+        and isinstance(choice.get("finish_reason"), str | None)
+    )
+
+
+def usage_of(engine: str, document: Mapping[str, Any]) -> dict[str, Any]:
+    """What an event or an answer says was used, empty where it says nothing. Raises EngineFailed for counts that cannot be."""
+    usage = document.get("usage") or {}
+    if not isinstance(usage, dict) or not all(_is_count(usage.get(name)) for name in COUNTED):
+        raise EngineFailed(f"{engine} told a usage that cannot be: {_shown(usage)[:100]}")
+    return usage
+
+
+def _is_count(value: object) -> bool:
+    return value is None or (type(value) is int and 0 <= value < MOST_TOKENS)
 
 
 def has_content(delta: Mapping[str, Any]) -> bool:
@@ -145,7 +179,14 @@ def _message_of(document: object) -> str:
     for name in ("error", "message", "detail"):
         if isinstance(found, dict) and name in found:
             found = found[name]
-    text = found if isinstance(found, str) else repr(found)
+    text = found if isinstance(found, str) else _shown(found)
     return text.partition("\n\n  File")[0][
         :500
     ]  # SGLang's validation text goes on with its own file paths and the whole input
+
+
+def _shown(value: object) -> str:
+    try:
+        return repr(value)
+    except RecursionError:
+        return "something nested too deeply to be shown"
