@@ -159,18 +159,22 @@ class GatewayConfig(Section):
         gt=0,
         description="Largest body besides its images: JSON without data URIs of 64 kB and more; a million tokens of text.",
     )
-    body_timeout_s: float = Field(30.0, gt=0, description="Longest upload of one body.")
+    body_timeout_s: float = Field(30.0, gt=0, le=86_400, description="Longest upload of one body.")
     drain_timeout_s: float = Field(
         3.0,
         ge=0,
+        le=86_400,
         description="Longest wait for open requests at shutdown. Behind a load balancer: as long as an answer may take.",
     )
     drain_lead_s: float = Field(
         0.0,
         ge=0,
+        le=86_400,
         description="Before that: time in which /readyz says 503 and requests are still taken, so that a load balancer sees it first.",
     )
-    health_interval_s: float = Field(2.0, ge=0.01, description="Time between two looks at each engine.")
+    health_interval_s: float = Field(
+        2.0, ge=0.01, le=3600, description="Time between two looks at each engine."
+    )
 
 
 class AccessConfig(Section):
@@ -412,10 +416,10 @@ class ServeConfig(Section):
     default_slo_class: SloClass = Field(SloClass.STANDARD, description="For requests without x-slo-class.")
     default_max_tokens: DefaultTokens = DefaultTokens()
     stream_stall_s: float = Field(
-        60.0, gt=0, description="Longest silence between two events of an open stream."
+        60.0, gt=0, le=86_400, description="Longest silence between two events of an open stream."
     )
     answer_timeout_s: float = Field(
-        600.0, gt=0, description="Longest wait for a non-streamed answer after its prefill."
+        600.0, gt=0, le=86_400, description="Longest wait for a non-streamed answer after its prefill."
     )
     journal: JournalConfig = JournalConfig()
     storage: StorageConfig = StorageConfig()

@@ -42,7 +42,7 @@ def promise(
     """The class from `x-slo-class`, the budget from `x-ttft-budget-ms`, the degradations from `x-toolkit-degrade`, else the
     defaults. Raises InvalidRequest."""
     try:
-        slo_class = SloClass(slo_header.strip().lower()) if slo_header else default
+        slo_class = default if slo_header is None else SloClass(slo_header.strip().lower())
     except ValueError as error:
         known = ", ".join(SloClass)
         raise InvalidRequest(

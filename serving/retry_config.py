@@ -15,13 +15,19 @@ class RetryConfig(Section):
         0.1, ge=0, le=1, description="Retries in window_s, as a share of the requests in it. The rest fails."
     )
     budget_least: int = Field(
-        3, ge=0, description="Retries in window_s whatever came in it: an idle service may retry too."
+        3,
+        ge=0,
+        le=1_000_000,
+        description="Retries in window_s whatever came in it: an idle service may retry too.",
     )
-    window_s: float = Field(30.0, gt=0, description="Which requests count as recent.")
+    window_s: float = Field(30.0, ge=0.1, le=86_400, description="Which requests count as recent.")
     base_s: float = Field(
-        0.05, gt=0, description="The first retry waits between 0 and this; each next one up to twice as long."
+        0.05,
+        gt=0,
+        le=3600,
+        description="The first retry waits between 0 and this; each next one up to twice as long.",
     )
-    cap_s: float = Field(0.5, gt=0, description="Longest wait before a retry.")
+    cap_s: float = Field(0.5, gt=0, le=3600, description="Longest wait before a retry.")
     stall_share: float = Field(
         0.6,
         gt=0,

@@ -9,8 +9,12 @@ from toolkit.core.sample import SloClass, WorkloadClass
 class ScheduleConfig(Section):
     """How many requests may be where, and what counts as short."""
 
-    max_in_flight: int = Field(64, ge=1, description="Requests inside the engines at once, at most.")
-    min_in_flight: int = Field(2, ge=1, description="The least that the adaptive limit goes down to.")
+    max_in_flight: int = Field(
+        64, ge=1, le=1_000_000, description="Requests inside the engines at once, at most."
+    )
+    min_in_flight: int = Field(
+        2, ge=1, le=1_000_000, description="The least that the adaptive limit goes down to."
+    )
     adaptive: bool = Field(
         True,
         description=(
@@ -25,14 +29,21 @@ class ScheduleConfig(Section):
         description="Part of a TTFT budget that the engines may take; a later first token is late for the adaptive limit.",
     )
     max_waiting: int = Field(
-        256, ge=1, description="Requests inside the gateway that are not in an engine yet; beyond: 429."
+        256,
+        ge=1,
+        le=1_000_000,
+        description="Requests inside the gateway that are not in an engine yet; beyond: 429.",
     )
     workload_share: float = Field(
-        0.5, gt=0, le=1, description="Part of an SLO class's seats (its room_share of max_waiting) that one workload class may take."
+        0.5,
+        gt=0,
+        le=1,
+        description="Part of an SLO class's seats (its room_share of max_waiting) that one workload class may take.",
     )
     short_tokens: int = Field(
         1024,
         ge=1,
+        le=1_000_000_000,
         description="Text, image and max_tokens x n tokens up to which a request is short and may pass long ones.",
     )
 
@@ -50,7 +61,7 @@ class LeaseConfig(Section):
         ),
     )
     look_interval_s: float = Field(
-        1.0, ge=0.01, description="Time between two looks at what each decode engine has in use."
+        1.0, ge=0.01, le=60, description="Time between two looks at what each decode engine has in use."
     )
 
 
@@ -80,26 +91,34 @@ class ShedConfig(Section):
 
 
 def _ttft_budget_s(default: float) -> float:
-    budget: float = Field(default, gt=0, description="Total budget from arrival to the first token.")
+    budget: float = Field(
+        default, gt=0, le=86_400, description="Total budget from arrival to the first token."
+    )
     return budget
 
 
 def _weight(default: float) -> float:
     weight: float = Field(
-        default, gt=0, description="Factor of the priority, and share of the slots among those that are due."
+        default,
+        ge=1e-3,
+        le=1e3,
+        description="Factor of the priority, and share of the slots among those that are due.",
     )
     return weight
 
 
 def _short_wait_s(default: float) -> float:
     wait: float = Field(
-        default, gt=0, description="Wait after which a short request is due: it goes before all that are not."
+        default,
+        ge=1e-6,
+        le=86_400,
+        description="Wait after which a short request is due: it goes before all that are not.",
     )
     return wait
 
 
 def _long_wait_s(default: float) -> float:
-    wait: float = Field(default, gt=0, description="The same for a long request.")
+    wait: float = Field(default, ge=1e-6, le=86_400, description="The same for a long request.")
     return wait
 
 

@@ -75,6 +75,8 @@ def plan(config: ServeConfig, *, dry: bool = False) -> Plan:
         store.open()  # so that a mistake is told before anything is started
     secret_of(config.access.shared_cache_key_file)  # the gateway's to use, but a mistake is said here
     config.fallback.key()  # as well
+    Keys.load(config.admin.tokens_file)
+    refuse_runs(config.runs_dir)
     port = config.gateway.port or free_ports(config.gateway.host, 1)[0]
     if not dry and config.gateway.port:
         refuse_taken(config.gateway.host, port)
@@ -233,6 +235,17 @@ def refuse_taken(host: str, port: int) -> None:
             probe.bind((host, port))
         except OSError as error:
             raise unbindable(host, port, error) from error
+
+
+def refuse_runs(runs: Path) -> None:
+    """Raises UsageFault where a file is in the way of the folder of run folders."""
+    try:
+        present = next(path for path in (runs.absolute(), *runs.absolute().parents) if path.exists())
+        usable = present.is_dir()
+    except OSError as error:
+        raise UsageFault(f"runs_dir: {runs} cannot be used ({error.strerror}).") from error
+    if not usable:
+        raise UsageFault(f"runs_dir: {runs} cannot be made, {present} is no folder.")
 
 
 def new_run_folder(runs: Path, stamp: str) -> Path:
