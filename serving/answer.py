@@ -177,7 +177,10 @@ class Answerer:
         book, want, hold = self._book, ask.want, ask.hold
         at = None if hold is None else hold.decode(choice)
         if hold is None or at is None:
-            return book.take(now, avoid=tried, want=want)
+            taken = book.take(now, avoid=tried, want=want)
+            if hold is not None:
+                hold.settle(choice, taken.pair.decode.name)
+            return taken
         if not tried and book.has_other((), want=want, decodes=(at,)):
             return book.take(now, want=want, decodes=(at,))
         taken = book.take(now, avoid=tried, want=want, decodes=hold.open_to(choice, book.serving_decodes))

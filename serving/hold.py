@@ -29,7 +29,10 @@ class Hold:
 
     def settle(self, choice: int, decode: str) -> None:
         """An attempt goes to that decode, one of open_to's."""
-        if self.decode(choice) in (None, decode):
+        at = self.decode(choice)
+        if at is None:
+            self._admission.leases.settle(self._key, choice, decode)
+        if at in (None, decode):
             return
         moves = self._admission.move(self._key, choice, decode, self._clock.monotonic())
         assert moves is not None, f"{decode} has no room for {self._key}"

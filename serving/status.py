@@ -58,7 +58,8 @@ class Status:
     def ready(self) -> Page:
         """200 while a pair is in rotation, else 503 with what stands in the way."""
         sharing = self.sharing
-        ready = self._book.ready and not self.stopping and (sharing is None or sharing.ready)
+        settled = self._admission.leases.settled  # else requests would enter that no pool has room for
+        ready = self._book.ready and settled and not self.stopping and (sharing is None or sharing.ready)
         document = {
             "status": "ready" if ready else "stopping" if self.stopping else "not ready",
             "engines": {name: self._book.is_up(name) for name in self._book.engines},

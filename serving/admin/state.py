@@ -26,7 +26,10 @@ def state(
         "gateway": {
             "url": service.gateway_url,
             "model": service.model_name,
-            "ready": book.ready and not lifecycle.stopping and lifecycle.has_part,
+            "ready": book.ready
+            and admission.leases.settled
+            and not lifecycle.stopping
+            and lifecycle.has_part,
             "stopping": lifecycle.stopping,
             "open_requests": lifecycle.open_requests,
             "preparing": admission.seated,

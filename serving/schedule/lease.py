@@ -77,6 +77,11 @@ class Leases:
         """Whether entry asks for leases: every decode that serves tells its pool, or is yet to be asked, and one has told."""
         return bool(self._open)
 
+    @property
+    def settled(self) -> bool:
+        """Whether any decode has been asked: it tells its pool, or does not."""
+        return bool(self._pools or self._silent)
+
     def held(self) -> Iterable[tuple[str, Lease]]:
         """Every lease by its holder's key, as long as it is not changed."""
         return self._held.items()
@@ -219,6 +224,15 @@ class Leases:
         self._held[key] = Lease(need, [(decode, pages)] * need.choices)
         if pool is not None:
             pool.lease(need.pages(pool))
+
+    def settle(self, key: str, choice: int, decode: str) -> None:
+        """Where a choice goes that entered ANYWHERE: once leases are asked for it holds its pages there, even beyond what is free."""
+        lease = self._held[key]
+        pool = self._pools.get(decode) if self.binding else None
+        pages = pool.pages_of(lease.need.each) if pool is not None else 0
+        lease.places[choice] = (decode, pages)
+        if pool is not None:
+            pool.lease(pages)
 
     def move(self, key: str, choice: int, decode: str) -> bool:
         """One choice goes on at another decode; False, and nothing changes, where it does not fit."""

@@ -286,3 +286,32 @@ def test_a_413_says_what_of_its_arithmetic_is_not_the_client_s(tmp_path, sent):
 
     assert "prompt tokens (estimated) + 512 max_tokens" in message
     assert ("(the default: none was sent)" in message) is not sent
+
+
+def test_a_gateway_is_ready_once_a_decode_was_asked_and_who_came_before_is_counted(tmp_path):
+    """A restart opens no window in which the pool is given out twice."""
+
+    async def scenario():
+        async with rig(tmp_path, prove=False, decode_0=POOL) as made:
+            book, leases, decode = made.gateway.book, made.gateway.admission.leases, made.legs["decode-0"]
+            for name in book.engines:
+                book.engine_seen(name, up=True)
+            for pair in book.unproven():
+                book.proven(pair)
+            decode.set(**FROZEN)
+            early = FakeExchange(chat(max_tokens=1400))
+            task = asyncio.create_task(made.gateway.api.handle(early))
+            await until(lambda: decode.calls)
+            pages = [await made.ask(b"", method="GET", path="/readyz")]
+            await made.gateway.kv.look()
+            pages.append(await made.ask(b"", method="GET", path="/readyz"))
+            leased = leases.pools["decode-0"].leased
+            early.hang_up()
+            await task
+            return [page.status for page in pages], leased, leases.pools["decode-0"].leased
+
+    statuses, during, after = asyncio.run(scenario())
+
+    assert statuses == [503, 200]
+    assert during >= 1400 / 16
+    assert after == 0

@@ -105,11 +105,12 @@ class Negotiator:
 
     @property
     def ready(self) -> bool:
-        """Whether there is anything to lease from; decodes that do not tell their size are not shared."""
+        """Whether there is anything to lease from; decodes that do not tell their size are not shared, those not asked yet may be."""
         now = self._clock.monotonic()
         usable, _ = self._footing.usable(now)
         right = self._footing.standing(now)[0] is not Standing.NONE
-        return any(usable.values()) or (right and not self._admission.leases.binding)
+        leases = self._admission.leases
+        return any(usable.values()) or (right and leases.settled and not leases.binding)
 
     def refuse(self) -> None:
         """Raises EngineUnavailable (no_grant), with Retry-After, while a request would wait for what nobody grants: there is nothing

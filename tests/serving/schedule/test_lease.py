@@ -72,6 +72,35 @@ def test_without_known_pools_there_are_no_leases():
     made.check()
 
 
+def test_who_entered_before_a_decode_was_asked_is_counted_where_it_went():
+    """However much that is: nobody else enters until it has left."""
+    made = Leases(0.15)
+    made.serve({"a": 1.0})
+    assert not made.settled
+    for key in "xyz":
+        made.take(key, Need(900), ANYWHERE)
+    made.settle("x", 0, "a")
+    made.report("a", pool(1000))
+    assert made.settled and made.binding
+    made.settle("y", 0, "a")  # paired only now
+
+    assert made.pools["a"].leased == 1800
+    assert (made.place("x"), made.place("y"), made.place("z")) == ("a", "a", None)
+    assert not made.fits(Need(1))
+    made.check()
+    for key in "xyz":
+        made.release(key)
+    assert made.fits(Need(150))
+    made.check()
+
+
+def test_a_decode_that_does_not_tell_is_known_to():
+    made = Leases(0.15)
+    made.silent("a")
+
+    assert made.settled and not made.binding
+
+
 def test_it_enters_the_decode_with_the_most_free():
     """Of those where it fits."""
     made = leases(cap=0.5, a=pool(1000), b=pool(1000))
