@@ -97,10 +97,7 @@ def answer_of(text: str | bytes) -> Answer:
             epoch=int(told["epoch"]),
             lapsed=bool(told["lapsed"]),
             parts=_parts(told["parts"]),
-            others={
-                str(name): Other(_parts(one["parts"]), said_of(one["said"]))
-                for name, one in told["others"].items()
-            },
+            others={str(name): _other(one) for name, one in told["others"].items()},
         )
     except (LookupError, TypeError, AttributeError, OverflowError) as error:
         raise ValueError(f"no answer of a ledger: {error!r:.100}") from error
@@ -129,6 +126,15 @@ def said_of(text: object) -> Said:
 
 def _parts(told: Mapping[str, Any]) -> dict[str, Part]:
     return {url: Part(_count(granted), _count(alone)) for url, (granted, alone) in told.items()}
+
+
+def _other(told: Mapping[str, Any]) -> Other:
+    """Another gateway as the server has it: whoever wrote it there, its parts are taken for nothing where they are none."""
+    try:
+        parts = _parts(told["parts"])
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError):
+        parts = {}
+    return Other(parts, said_of(told.get("said")))
 
 
 def _count(value: float) -> int:

@@ -161,6 +161,18 @@ def test_what_no_gateway_says_counts_for_nothing(said: Any) -> None:
     assert answer_of(json.dumps(told)).others["x"].said == Said()
 
 
+@pytest.mark.parametrize("parts", [{"d": "x"}, {"d": [1]}, {"d": [{}, 1]}, {"d": [1e999, 1]}, [1], None])
+def test_parts_that_are_none_are_taken_for_nothing(parts: object) -> None:
+    """One gateway's nonsense on the server is no fault of the server, and sends no other one away from it."""
+    other = {"parts": parts, "said": ""}
+    told = {"now": 1, "epoch": 2, "lapsed": False, "parts": {"d": [3, 4]}, "others": {"x": other}}
+
+    answer = answer_of(json.dumps(told))
+
+    assert answer.parts == {"d": Part(3, 4)}
+    assert answer.others["x"].parts == {}
+
+
 @pytest.mark.parametrize(
     "text", ["", "5", "{}", '{"now": 1}', '{"now": 1, "epoch": 1, "lapsed": 0, "parts": {"p": 3}}']
 )
