@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,8 @@ from serving.config import AccessConfig
 from tests.serving.access import pictures
 from tests.serving.access.pictures import saved
 
+TRIES = 3
+"""Forks per file: the one that took the least CPU time counts, since others' work on the host only adds."""
 LIMITS = AccessConfig()
 GRID = QwenGrid("qwen2_vl", factor=28, min_pixels=56 * 56, max_pixels=1280 * 28 * 28)
 
@@ -111,7 +114,8 @@ def main(arguments: list[str]) -> int:
                 if kind == "small":
                     paint(data, header, GRID.target_size(*header.size), "png", decoder)
                 else:
-                    print(json.dumps(spent(name, data, decoder)), flush=True)
+                    tries = [spent(name, data, decoder) for _ in range(TRIES)]
+                    print(json.dumps(min(tries, key=itemgetter("cpu_s"))), flush=True)
     return 0
 
 
