@@ -30,7 +30,7 @@ _UNPLAIN_COPIES = {"1": 1, "I;16": 3, "I;16B": 3, "I;16L": 3}
 """Of a window, by mode; the others, which may be transparent, have 5: cut out, converted, laid on white."""
 
 _TARGET_BYTES = 8  # a pixel of the target: the picture, and once more turned; later less, as a file
-_FIXED_BYTES = 6_000_000
+_FIXED_BYTES = 6_500_000
 
 # Nanoseconds per pixel and per byte of the file, and to scale a decoded pixel.
 _DECODE_NS: Mapping[str, tuple[float, float]] = {

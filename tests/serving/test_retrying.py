@@ -301,6 +301,7 @@ def test_a_pair_that_refuses_the_probe_for_want_of_room_stays_in_rotation(tmp_pa
     assert asyncio.run(scenario()) == (True, False)
 
 
+@pytest.mark.slow
 def test_150_requests_with_random_faults_end_in_150_outcomes(tmp_path):
     """Faults come and go under the requests; the rig's teardown proves that pairs, seats and slots are all given back."""
     source = random.Random(11)
