@@ -24,26 +24,31 @@ KV = "--kv-cache-dtype"
 EIGHT_BITS = "fp8_e4m3"
 
 
+def _extra(facts: Facts) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Each extra argument: the key that it stands at, its flag as written, its values."""
+    for key, words in lists(facts.config.engine).items():
+        for flag, values in grouped(words):
+            yield key, flag, values
+
+
 def _unknown(facts: Facts) -> Iterator[Trouble]:
     known = facts.arguments
-    for key, words in lists(facts.config.engine).items():
-        for flag, _ in grouped(words):
-            if known is not None and known.full(flag) is None:
-                near = difflib.get_close_matches(flag, known.names, n=1)
-                hint = f"; did you mean {near[0]}?" if near else ""
-                yield Trouble(key, f"SGLang has no {flag}{hint}", Drop((flag,)))
+    for key, flag, _ in _extra(facts):
+        if known is not None and known.full(flag) is None:
+            near = difflib.get_close_matches(flag, known.names, n=1)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            yield Trouble(key, f"SGLang has no {flag}{hint}", Drop((flag,)))
 
 
 def _choice(facts: Facts) -> Iterator[Trouble]:
     choices = facts.arguments.choices if facts.arguments is not None else {}
-    for key, words in lists(facts.config.engine).items():
-        for flag, values in grouped(words):
-            full = full_name(flag, facts.arguments)
-            allowed = choices.get(full, ())
-            wrong = [value for value in values if allowed and value not in allowed]
-            if wrong and not (full == KV and wrong == ["int8"]):
-                told = f"{full} {wrong[0]}: SGLang takes {', '.join(allowed)}"
-                yield Trouble(key, told, Drop((full,)))
+    for key, flag, values in _extra(facts):
+        full = full_name(flag, facts.arguments)
+        allowed = choices.get(full, ())
+        wrong = [value for value in values if allowed and value not in allowed]
+        if wrong and not (full == KV and wrong == ["int8"]):
+            told = f"{full} {wrong[0]}: SGLang takes {', '.join(allowed)}"
+            yield Trouble(key, told, Drop((full,)))
 
 
 def _kv_int8(facts: Facts) -> Iterator[Trouble]:
@@ -53,12 +58,11 @@ def _kv_int8(facts: Facts) -> Iterator[Trouble]:
 
 
 def _owned(facts: Facts) -> Iterator[Trouble]:
-    for key, words in lists(facts.config.engine).items():
-        for flag, _ in grouped(words):
-            full = full_name(flag, facts.arguments)
-            if full in OWNED:
-                instead = f"; set {OWNED[full]} instead" if OWNED[full] else ""
-                yield Trouble(key, f"{full} is set by `toolkit serve`{instead}", Drop((full,)))
+    for key, flag, _ in _extra(facts):
+        full = full_name(flag, facts.arguments)
+        if full in OWNED:
+            instead = f"; set {OWNED[full]} instead" if OWNED[full] else ""
+            yield Trouble(key, f"{full} is set by `toolkit serve`{instead}", Drop((full,)))
 
 
 def _file(facts: Facts) -> Iterator[Trouble]:
