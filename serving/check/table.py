@@ -49,15 +49,14 @@ ORDER = tuple(Severity)
 
 def check(facts: Facts) -> Report:
     """Every rule that can look, errors first, in the table's order."""
-    able = [rule for rule in RULES if not _lacks(rule, facts)]
+    lacks = {rule: _lacks(rule, facts) for rule in RULES}
     told = sorted(
-        ((rule, trouble) for rule in able for trouble in rule.look(facts)),
+        ((rule, trouble) for rule in RULES if not lacks[rule] for trouble in rule.look(facts)),
         key=lambda pair: ORDER.index(pair[0].severity),
     )
-    reasons = sorted({reason for rule in RULES if (reason := _lacks(rule, facts))})
     unchecked = tuple(
-        Unchecked(reason, tuple(rule.id for rule in RULES if _lacks(rule, facts) == reason))
-        for reason in reasons
+        Unchecked(reason, tuple(rule.id for rule in RULES if lacks[rule] == reason))
+        for reason in sorted(set(lacks.values()) - {""})
     )
     graver = (trouble.fix for rule, trouble in told if rule.severity is not Severity.NOTE)
     together = written(graver, facts)
