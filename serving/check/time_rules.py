@@ -146,7 +146,7 @@ def _answer(facts: Facts) -> Iterator[Trouble]:
 
 def _due(facts: Facts) -> Iterator[Trouble]:
     for slo in SloClass:
-        section = getattr(facts.config, slo.value)
+        section = facts.config.slo(slo)
         for name in ("short_wait_s", "long_wait_s"):
             wait_s = getattr(section, name)
             if wait_s >= section.ttft_budget_s:
@@ -154,8 +154,6 @@ def _due(facts: Facts) -> Iterator[Trouble]:
                 key = f"{slo.value}.{name}"
                 yield Trouble(key, told, Set(key, section.ttft_budget_s / 4))
 
-
-CLASSES = "The gateway refuses typed, retries elsewhere and tells which hop was slow; an engine that gives up first answers 500."
 
 RULES = (
     Rule(
@@ -173,7 +171,7 @@ RULES = (
         "engines-give-up-first",
         Severity.WARNING,
         "a TTFT budget above the engines' own patience",
-        CLASSES,
+        "The gateway refuses typed, retries elsewhere and tells which hop was slow; an engine that gives up first answers 500.",
         (Source("srt/disaggregation/common/conn.py:2892", "self.kv_mgr.waiting_timeout"),),
         _engines_first,
         variables=(WAITING, BOOTSTRAP),
