@@ -4,14 +4,14 @@ from pathlib import Path
 
 import pytest
 
-from serving.check.rule import Finding, Severity
+from serving.check.rule import Finding, Needs, Severity
 from serving.check.table import RULES, check
 from serving.keys import Keys
 from tests.serving.check.cases import CASES, QWEN, Case, extra
 from tests.serving.check.facts import facts, with_table
 from toolkit.core.errors import UsageFault
 
-NEED_A_TABLE = {rule.id for rule in RULES if rule.id in ("argument-unknown", "argument-choice")}
+NEED_A_TABLE = {rule.id for rule in RULES if rule.needs is Needs.ARGUMENTS}
 
 
 def found(folder: Path, case: Case, lines: tuple[str, ...] = ()) -> tuple[Finding, ...]:
