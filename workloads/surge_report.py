@@ -12,6 +12,7 @@ from toolkit.core.seed import Seeds
 from toolkit.core.slo import Slo
 from workloads.profile import Profile, load_profile
 from workloads.record import LoadSample
+from workloads.report.summary import good
 from workloads.scrape import HISTORY
 from workloads.shape import Stretch, phases_s, scaled
 from workloads.surge import HONEST_SHARE, SurgeVerdict, judge, since
@@ -48,7 +49,7 @@ def shots(samples: Sequence[LoadSample], slos: Mapping[SloClass, Slo]) -> list[S
         Shot(
             at_s=sample.intended_s,
             workload_class=sample.workload_class,
-            good=sample.whole and slos[sample.slo_class].met(sample.ttft_scheduled_s, sample.itl_s),
+            good=good(sample, slos),
             completed=sample.completed,
             ttft_s=sample.ttft_scheduled_s,
             code=sample.code,
