@@ -23,7 +23,7 @@ from toolkit.core import names
 from toolkit.core.sample import WorkloadClass
 from workloads.record import LoadOutcome, LoadSample
 from workloads.scrape import named
-from workloads.surge_figures import Block, Interval, Shot, blocks, interval
+from workloads.surge_figures import Block, Interval, Shot, attainment, blocks, interval
 
 CAPS = (0.30, 0.15, 0.08)
 """The article's."""
@@ -130,7 +130,7 @@ def row(legs: Sequence[Leg], split: Split, rng: Generator) -> Row:
         cap=legs[0].cap,
         runs=len(legs),
         long_offered=offered[1],
-        long_success=interval(longs, _success, rng),
+        long_success=interval(longs, attainment, rng),
         short_offered=offered[0],
         short_ttft_p95_s=interval(shorts, _ttft_p95, rng),
         pool_use=pool_use,
@@ -187,11 +187,6 @@ def _blocks(leg: Leg, classes: frozenset[WorkloadClass]) -> list[Block]:
         if sample.first and sample.workload_class in classes
     ]
     return blocks(shots, 0.0, leg.seconds)
-
-
-def _success(over: Sequence[Block]) -> float:
-    offered = sum(block.offered for block in over)
-    return sum(block.good for block in over) / offered if offered else math.nan
 
 
 def _ttft_p95(over: Sequence[Block]) -> float:
