@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from workloads.lease_cap import Advice, Row
-from workloads.surge_figures import Interval
 
 VERSION = 1
 JSON, PAGE = "lease-cap.json", "lease-cap.md"
@@ -46,7 +45,7 @@ def to_json(report: Report) -> dict[str, Any]:
     """Plain JSON types under stable keys; seconds, parts of 1; null where a figure is not known or never came."""
     rows = [
         asdict(row)
-        | {name: _interval(getattr(row, name)) for name in ("long_success", "short_ttft_p95_s")}
+        | {"long_success": row.long_success.to_dict(), "short_ttft_p95_s": row.short_ttft_p95_s.to_dict()}
         | {"over_cap": row.over_cap}
         for row in report.rows
     ]
@@ -116,10 +115,6 @@ def write(folder: Path, report: Report) -> None:
         new = folder / f".{name}.new"
         new.write_text(text, encoding="utf-8")
         new.replace(folder / name)
-
-
-def _interval(one: Interval) -> dict[str, float]:
-    return one.to_dict()
 
 
 def _plain(value: Any) -> Any:
