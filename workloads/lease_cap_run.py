@@ -6,7 +6,7 @@ DIR holds a run folder per leg (leg-01-15: cap of 15 %) and lease-cap.json, leas
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import orjson
@@ -17,9 +17,9 @@ from toolkit.core.errors import UsageFault
 from toolkit.core.http.client import HttpClient
 from toolkit.core.journal import read
 from toolkit.core.seed import Seeds
-from workloads.bench import SAMPLES, Hooks, Scraping, run_bench
-from workloads.lease_cap import CAPS, LONG_LOSS, Leg, Row, Split, advise, read_pages, row
-from workloads.lease_cap_page import Report, write
+from workloads.bench import SAMPLES, Scraping, run_bench
+from workloads.lease_cap import CAPS, LONG_LOSS, Leg, Split, advise, read_pages, row
+from workloads.lease_cap_page import JSON, Report, write
 from workloads.peak_quiet import Quiet
 from workloads.prepare import authorization
 from workloads.profile import Profile
@@ -53,15 +53,6 @@ class Asked:
         ]
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
-    """What the caller is told: before each leg its number, of how many, and the cap; the rows so far after it."""
-
-    on_leg: Callable[[int, int, float], None] = lambda _, __, ___: None
-    on_rows: Callable[[Sequence[Row]], None] = lambda _: None
-    hooks: Hooks = field(default_factory=Hooks)
-
-
 def run_lease_cap(
     profile: Profile,
     url: str,
@@ -70,17 +61,19 @@ def run_lease_cap(
     asked: Asked,
     model: str = "",
     api_key: str = "",
-    told: Told = Told(),
+    on_leg: Callable[[int, int, float], None] = lambda _, __, ___: None,
     runs_dir: Path = Path("runs"),
 ) -> Report:
     """Sweep, and leave everything in `folder`. Ctrl-C ends it with the legs that are whole. The cap is put back at the end.
+
+    on_leg: told before each leg its number, of how many, and the cap.
 
     Raises EnvironmentFault when nothing answers, UsageFault for a profile without short or long requests, admin.Refused
     where the token may not change the service.
     """
     target = base_url(url)
     _check(profile, asked)
-    if (folder / "lease-cap.json").exists():
+    if (folder / JSON).exists():
         raise UsageFault(f"{folder} holds a sweep already: name another folder with --out.")
     folder.mkdir(parents=True, exist_ok=True)
     legs: list[Leg] = []
@@ -103,7 +96,7 @@ def run_lease_cap(
             runner.run(quiet.learn())
             order = asked.order()
             for number, cap in enumerate(order, 1):
-                told.on_leg(number, len(order), cap)
+                on_leg(number, len(order), cap)
                 runner.run(quiet.wait(QUIET_LIMIT_S))
                 # New questions: the same again would meet a warm prefix cache.
                 own = profile.model_copy(update={"seed": profile.seed + number, "returning": Returning()})
@@ -115,7 +108,6 @@ def run_lease_cap(
                         folder / f"leg-{number:02d}-{100 * cap:g}",
                         model,
                         api_key,
-                        told,
                         runs_dir,
                     )
                 if leg is None:
@@ -123,7 +115,6 @@ def run_lease_cap(
                 legs.append(leg)
                 report = _report(report, legs, asked, whole=number == len(order))
                 write(folder, report)
-                told.on_rows(report.rows)
         except KeyboardInterrupt:
             pass
         finally:
@@ -138,11 +129,10 @@ def _leg(
     folder: Path,
     model: str,
     api_key: str,
-    told: Told,
     runs_dir: Path,
 ) -> Leg | None:
     """One run at the cap that is set; None when it was interrupted."""
-    result = run_bench(profile, target, folder, model, api_key, told.hooks, Scraping(runs_dir=runs_dir))
+    result = run_bench(profile, target, folder, model, api_key, scraping=Scraping(runs_dir=runs_dir))
     if result.summary.interrupted:
         return None
     samples = [LoadSample.from_dict(record) for record in read(folder / f"{SAMPLES}.jsonl")]

@@ -50,7 +50,7 @@ def lease_cap(
     from toolkit.core.sample import WorkloadClass
     from workloads.lease_cap import Split
     from workloads.lease_cap_page import JSON, verdict
-    from workloads.lease_cap_run import Asked, Told, run_lease_cap
+    from workloads.lease_cap_run import Asked, run_lease_cap
     from workloads.profile import load_profile
     from workloads.target import gateway_of
 
@@ -92,10 +92,8 @@ def lease_cap(
         asked,
         model,
         api_key,
-        Told(
-            lambda number, of, cap: screen.print(
-                f"run {number} of {of}: cap {cap:.0%} ...", highlight=False, markup=False
-            )
+        lambda number, of, cap: screen.print(
+            f"run {number} of {of}: cap {cap:.0%} ...", highlight=False, markup=False
         ),
         RUNS,
     )
