@@ -22,6 +22,7 @@ from serving.admin.settings import Value
 from serving.exchange import Exchange
 from serving.keys import Keys
 from serving.reply import tell
+from toolkit.core.admin import LONGEST_S
 from toolkit.core.config import Section, validate
 from toolkit.core.errors import InvalidRequest, NotFound, TooLarge, ToolkitError, Unauthorized, UsageFault
 
@@ -30,7 +31,6 @@ log = logging.getLogger("toolkit.admin")
 MAX_BODY_BYTES = 100_000
 BODY_S = 10.0
 LISTED = 200
-LONGEST_S = 30 * 86_400.0
 UNDO = re.compile(r"/admin/v1/changes/([0-9]{1,9})/undo")
 
 B = TypeVar("B", bound=Section)

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from toolkit.cli.console import RUNS
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -25,9 +27,8 @@ Force = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-LATEST = Path("runs/latest")
+LATEST = RUNS / "latest"
 POLL_S = 0.25
-LONGEST_S = 30 * 86_400.0
 
 NEXT = {
     "change_conflict": "`toolkit admin state` tells what is so; --force does it all the same.",
@@ -195,6 +196,7 @@ def change(
 
 def seconds(text: str | None) -> float | None:
     """Raises UsageFault for what is no time."""
+    from toolkit.core.admin import LONGEST_S
     from toolkit.core.errors import UsageFault
 
     try:

@@ -19,6 +19,8 @@ from toolkit.core.errors import EnvironmentFault, ToolkitError, UsageFault
 ADMIN_FILE = "admin.json"
 TOKEN_VARIABLE = "TOOLKIT_ADMIN_TOKEN"  # noqa: S105 - its name
 ANSWER_S = 10.0
+LONGEST_S = 30 * 86_400.0
+"""For which a change can be made that is taken back by itself."""
 
 
 class Door(Section):
