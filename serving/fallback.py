@@ -13,11 +13,9 @@ from collections.abc import Iterator
 from functools import partial
 from urllib.parse import urlsplit
 
-import orjson
-
 from serving.access.breaker import Breaker, BreakerRule, Pass
 from serving.attempt import Limits, Progress
-from serving.chat import ChatRequest
+from serving.chat import ChatRequest, dump
 from serving.engine_body import with_urls
 from serving.fallback_config import FallbackConfig
 from serving.legs import JSON_HEADERS, Forward, Legs, Posting
@@ -143,7 +141,10 @@ class Fallback:
 
 
 def original(request: ChatRequest, model: str) -> list[bytes | memoryview]:
-    """The client's request as it came, in pieces: its own images, not ours. model: asked for instead, unless empty."""
+    """The client's request as it came, in pieces: its own images, not ours. model: asked for instead, unless empty.
+
+    Raises InvalidRequest for what is nested deeper than it can be written again.
+    """
     mark = secrets.token_hex(16)
     urls: list[str] = [
         f"{mark}{place}" if isinstance(slot.url, Lifted) else slot.url
@@ -152,7 +153,7 @@ def original(request: ChatRequest, model: str) -> list[bytes | memoryview]:
     document = {**request.document, **({"model": model} if model else {})}
     if urls:
         document["messages"] = with_urls(request, urls)
-    rest = orjson.dumps(document)
+    rest = dump(document)
     pieces: list[bytes | memoryview] = []
     for place, slot in enumerate(request.images):
         if isinstance(slot.url, Lifted):

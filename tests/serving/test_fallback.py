@@ -14,7 +14,7 @@ from serving.fallback_config import FallbackConfig
 from tests.serving.fake_exchange import FakeExchange
 from tests.serving.rig import chat, records, rig, until
 from tests.serving.stand_ins import FROZEN, INSTANT, stand_ins
-from toolkit.core.errors import UsageFault
+from toolkit.core.errors import InvalidRequest, UsageFault
 
 PHOTO = "data:image/png;base64," + "QUJD" * 30_000
 
@@ -271,6 +271,15 @@ def test_the_original_is_sent_without_copying_its_images():
 
     assert orjson.loads(b"".join(pieces)) == orjson.loads(body)
     assert any(isinstance(piece, memoryview) and len(piece) == len(PHOTO) for piece in pieces)
+
+
+def test_what_cannot_be_written_again_is_the_client_s_fault_here_too():
+    """Who is turned away at the door comes here without the composing that would have told."""
+    deep = b"[" * 500 + b"]" * 500
+    request = parse(b'{"messages": [{"role": "user", "content": "x"}], "metadata": ' + deep + b"}")
+
+    with pytest.raises(InvalidRequest, match="nested too deeply"):
+        original(request, "")
 
 
 @pytest.mark.parametrize("text", ["two words\n", "", "\x07", "k" * 5000])
