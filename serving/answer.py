@@ -176,15 +176,14 @@ class Answerer:
         """The pair of the next attempt: first on the decode that the request entered, then wherever its lease can go too."""
         book, want, hold = self._book, ask.want, ask.hold
         at = None if hold is None else hold.decode(choice)
-        if hold is None or at is None:
-            taken = book.take(now, avoid=tried, want=want)
-            if hold is not None:
-                hold.settle(choice, taken.pair.decode.name)
-            return taken
-        if not tried and book.has_other((), want=want, decodes=(at,)):
-            return book.take(now, want=want, decodes=(at,))
-        taken = book.take(now, avoid=tried, want=want, decodes=hold.open_to(choice, book.serving_decodes))
-        hold.settle(choice, taken.pair.decode.name)
+        decodes: Collection[str] | None
+        if at is not None and not tried and book.has_other((), want=want, decodes=(at,)):
+            decodes = (at,)
+        else:
+            decodes = ask.decodes(choice, book.serving_decodes)
+        taken = book.take(now, avoid=tried, want=want, decodes=decodes)
+        if hold is not None:
+            hold.settle(choice, taken.pair.decode.name)
         return taken
 
     async def _attempt(
