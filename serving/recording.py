@@ -76,11 +76,7 @@ class Recording:
 
     def timeline(self, now: float) -> Timeline:
         """As of now."""
-        progress = self.progress
-
-        def since(at: float | None) -> float | None:
-            return None if at is None else round(at - self.arrived, 6)
-
+        progress, since = self.progress, self._since
         return Timeline(
             body_read=since(self.body_read),
             fetched=since(self.fetched),
@@ -96,7 +92,7 @@ class Recording:
 
     def finish(self, now: float, error: ToolkitError | None, model: str) -> Sample:
         """The record, with its one outcome."""
-        progress = self.progress
+        progress, timeline = self.progress, self.timeline(now)
         reported = progress.usage.get("completion_tokens")
         return Sample(
             request_id=self.request_id,
@@ -105,10 +101,10 @@ class Recording:
             slo_class=self.promise.slo_class,
             outcome=Outcome.COMPLETED if error is None else outcome_of(error),
             status=200 if error is None else error.status,
-            timeline=self.timeline(now),
+            timeline=timeline,
             error_code=None if error is None else error.code.code,
             error_message=None if error is None else str(error)[:500],
-            error_hop=None if error is None else (error.hop or self.hop()),
+            error_hop=None if error is None else (error.hop or list(timeline.spent())[-1]),
             tenant=self.tenant,
             model=model,
             stream=self.stream,
@@ -133,9 +129,7 @@ class Recording:
                     decode=one.pair.decode.name,
                     cause=one.cause,
                     then=one.then,
-                    dispatched=None
-                    if one.dispatched_at is None
-                    else round(one.dispatched_at - self.arrived, 6),
+                    dispatched=self._since(one.dispatched_at),
                     ended=round(one.ended_at - self.arrived, 6),
                     message=one.message[:500],
                     choice=one.choice,
@@ -147,20 +141,8 @@ class Recording:
             images=self.images,
         )
 
-    def hop(self) -> str:
-        """The hop that the request is in."""
-        reached = [
-            ("decode", self.progress.first_token_at),
-            ("fallback", self.fallback),
-            ("first_token", self.progress.prefill_done_at),
-            ("prefill", self.progress.dispatched_at),
-            ("dispatch", self.admitted),
-            ("wait", self.prepared),
-            ("prepare", self.fetched),
-            ("fetch", self.parsed),
-            ("parse", self.body_read),
-        ]
-        return next((name for name, at in reached if at is not None), "body")
+    def _since(self, at: float | None) -> float | None:
+        return None if at is None else round(at - self.arrived, 6)
 
 
 def outcome_of(error: ToolkitError) -> Outcome:
