@@ -63,16 +63,16 @@ class Lifecycle:
 
     def pool_told(self, decode: str, report: Report | None) -> None:
         """What a decode engine says of its KV pool; None: it does not tell."""
-        parts, now = self._parts, self._parts.clock.monotonic()
-        self.move(parts.admission.serve(parts.answerer.decodes(now), now))
-        self.move(parts.admission.told(decode, report, now))
+        now = self._parts.clock.monotonic()
+        self._serving(now)
+        self.move(self._parts.admission.told(decode, report, now))
 
     def retune(self, config: ServeConfig) -> None:
         """Another configuration from now on: what is read of it when it is used."""
         self._use(replace(self._parts, config=config))
-        parts, now = self._parts, self._parts.clock.monotonic()
-        self.move(parts.admission.serve(parts.answerer.decodes(now), now))
-        self.move(parts.admission.retune(rules_of(config), now))
+        now = self._parts.clock.monotonic()
+        self._serving(now)
+        self.move(self._parts.admission.retune(rules_of(config), now))
 
     async def idle(self, timeout_s: float) -> None:
         """Wait until no request is open, at most that long."""
@@ -240,7 +240,7 @@ class Lifecycle:
         slot = self._entering[recording.request_id] = asyncio.get_running_loop().create_future()
         key, now = recording.request_id, parts.clock.monotonic()
         try:
-            self.move(parts.admission.serve(parts.answerer.decodes(now), now))
+            self._serving(now)
             self.move(
                 parts.admission.prepared(key, recording.workload_class, recording.tokens, now, recording.need)
             )
@@ -255,6 +255,10 @@ class Lifecycle:
         finally:
             del self._entering[recording.request_id]
         recording.admitted = parts.clock.monotonic()
+
+    def _serving(self, now: float) -> None:
+        """Tell the admission which decode engines should get requests now."""
+        self.move(self._parts.admission.serve(self._parts.answerer.decodes(now), now))
 
     def move(self, moves: Moves) -> None:
         """Tell those whom an event of the admission set in motion."""
