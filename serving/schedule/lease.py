@@ -70,7 +70,7 @@ class Leases:
     @property
     def tokens(self) -> int:
         """Of all pools that are known."""
-        return sum(pool.pages * pool.page_size for pool in self._pools.values())
+        return sum(pool.tokens for pool in self._pools.values())
 
     @property
     def binding(self) -> bool:
@@ -236,14 +236,14 @@ class Leases:
 
     def move(self, key: str, choice: int, decode: str) -> bool:
         """One choice goes on at another decode; False, and nothing changes, where it does not fit."""
+        if not self.open_to(key, choice, (decode,)):
+            return False
         lease = self._held[key]
-        there = self._pools.get(decode)
-        pages = there.pages_of(lease.need.each) if there is not None else 0
         at, held = lease.places[choice]
         if at == decode:
             return True
-        if there is not None and (decode == self.reserved or pages > there.free):
-            return False
+        there = self._pools.get(decode)
+        pages = there.pages_of(lease.need.each) if there is not None else 0
         self._give_back(at, held)
         lease.places[choice] = (decode, pages)
         if there is not None:
