@@ -29,16 +29,18 @@ class Report:
 
     profile: str
     target: str
-    named: str
     seed: int
     long_loss: float
     rows: tuple[Row, ...]
     advice: Advice | None
-    finished: bool
     started_at: float
 
+    @property
+    def finished(self) -> bool:
+        return self.advice is not None
+
     def with_rows(self, rows: tuple[Row, ...], advice: Advice | None) -> "Report":
-        return replace(self, rows=rows, advice=advice, finished=advice is not None)
+        return replace(self, rows=rows, advice=advice)
 
 
 def to_json(report: Report) -> dict[str, Any]:

@@ -42,7 +42,6 @@ class Asked:
     caps: tuple[float, ...] = CAPS
     rounds: int = 3
     long_loss: float = LONG_LOSS
-    named: str = ""
 
     def order(self) -> list[float]:
         """The caps of all legs, each round begun with another: what drifts meets all of them alike."""
@@ -77,17 +76,7 @@ def run_lease_cap(
         raise UsageFault(f"{folder} holds a sweep already: name another folder with --out.")
     folder.mkdir(parents=True, exist_ok=True)
     legs: list[Leg] = []
-    report = Report(
-        profile.name,
-        target,
-        asked.named,
-        profile.seed,
-        asked.long_loss,
-        (),
-        None,
-        False,
-        SystemClock().wall(),
-    )
+    report = Report(profile.name, target, profile.seed, asked.long_loss, (), None, SystemClock().wall())
     with asyncio.Runner() as runner:
         client = HttpClient()
         model = model or runner.run(find_models(client, target, authorization(api_key)))[0]

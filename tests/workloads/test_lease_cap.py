@@ -142,7 +142,7 @@ def test_where_blocks_were_never_short_no_cap_is_recommended(kv: float, slots: f
 
 def test_the_page_and_the_json_hold_what_is_known() -> None:
     rows = (figures(0.3, 0.99, math.inf, width=0.0), figures(0.15, 0.99, 1.0))
-    report = Report("p", "http://x", "p", 1, 0.02, (), None, False, 0.0)
+    report = Report("p", "http://x", 1, 0.02, (), None, 0.0)
     assert "no advice" in verdict(report.with_rows(rows, None))
     whole = report.with_rows(rows, Advice(0.15, "because."))
     assert "lease.cap = 0.15" in to_markdown(whole)

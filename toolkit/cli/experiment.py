@@ -78,7 +78,7 @@ def lease_cap(
         for name, value in (("rate", rate), ("seed", seed), ("duration_s", duration))
         if value is not None
     }
-    asked = Asked(Split(classes("short", short), classes("long", long)), parts(), rounds, long_loss, profile)
+    asked = Asked(Split(classes("short", short), classes("long", long)), parts(), rounds, long_loss)
     folder = out or RUNS / f"lease-cap-{datetime.now().astimezone():%Y%m%d-%H%M%S}"
     service = run or RUNS / "latest"
     door, target = Door.read(service), gateway_of(service)
