@@ -41,6 +41,11 @@ class Pool:
         return f"<Pool {self.pages} pages of {self.page_size}, {self.leased} leased, {self.foreign} foreign>"
 
     @property
+    def tokens(self) -> int:
+        """All that its pages hold."""
+        return self.pages * self.page_size
+
+    @property
     def free(self) -> int:
         """Pages for new leases; 0 when others use what we counted on."""
         return max(0, self.ours - self.leased)

@@ -7,7 +7,7 @@ from serving.schedule.shared.fair import Demand
 def demand_of(admission: Admission, now: float) -> dict[str, Demand]:
     """By decode. Who waits has no decode yet: it counts everywhere, in the proportion of the pools' sizes."""
     pools = admission.leases.pools
-    every_token = sum(pool.pages * pool.page_size for pool in pools.values())
+    every_token = admission.leases.tokens
     held: dict[str, dict[str, int]] = {name: {} for name in pools}
     for who, lease in admission.holding():
         for name, pages in lease.places:
@@ -18,7 +18,7 @@ def demand_of(admission: Admission, now: float) -> dict[str, Demand]:
     demand = {}
     for name, pool in pools.items():
         by_class, largest = held[name], 0
-        part = pool.pages * pool.page_size / every_token if every_token else 0.0
+        part = pool.tokens / every_token if every_token else 0.0
         for who, _, need in waiting:
             pages = need.pages(pool)
             if pages > admission.leases.cap_pages(pool):
