@@ -49,9 +49,8 @@ class Lateness:
         self._lacking = lacking
 
     def too_late(self, one: Waiting, now: float, need: Need | None = None) -> Late | None:
-        """Never while the engines are empty: what was learned may be wrong, and only a request can tell."""
-        empty = not self._running and not self._order
-        if empty or not self.learned.known(now):
+        """Whether its first token would usually come too late, by a margin; None where that is not judged."""
+        if not self._judges(now):
             return None
         wait_s = self._wait_s(one, now, need)
         late = wait_s + self.first_token_s(one.short, now, need) > PLANNED * (one.deadline - now)
@@ -68,7 +67,7 @@ class Lateness:
 
     def outlook_s(self, one: Waiting, now: float, need: Need) -> float:
         """About the time to its first token if it queued now; 0 where `too_late` would not judge."""
-        if (not self._running and not self._order) or not self.learned.known(now):
+        if not self._judges(now):
             return 0.0
         return self._wait_s(one, now, need) + self.first_token_s(one.short, now, need)
 
@@ -92,6 +91,10 @@ class Lateness:
         lacking_s = max(self._slot_frees_s(one.short, now), lacking_s)
         return SentAway(f"No room to wait: {full}.", self._book(lacking_s, one.short, now))
 
+    def _judges(self, now: float) -> bool:
+        """Never while the engines are empty: what was learned may be wrong, and only a request can tell."""
+        return bool(self._running or self._order) and self.learned.known(now)
+
     def _book(self, lacking_s: float, short: bool, now: float) -> Booking:
         return self.bookings.book(lacking_s, self._slot_frees_s(short, now), now)
 
@@ -102,9 +105,9 @@ class Lateness:
             return 0.0
         shorts = sum(running.short for running in self._running.values())
         longs = len(self._running) - shorts
-        held_s = shorts * self._slot_frees_s(True, now) + longs * self._slot_frees_s(False, now)
-        first_s = held_s / max(1, len(self._running))
         frees_s = {short: self._slot_frees_s(short, now) for short in (True, False)}
+        held_s = shorts * frees_s[True] + longs * frees_s[False]
+        first_s = held_s / max(1, len(self._running))
         return first_s + self._order.wait_s(one, now, frees_s.__getitem__)
 
     def _slot_frees_s(self, short: bool, now: float) -> float:
