@@ -7,6 +7,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from serving.schedule.admit import Admission, Moves
+from serving.schedule.pool import Pool
 from serving.schedule.retry import Fleet, Retries
 from serving.schedule.shared.demand import demand_of
 from serving.schedule.shared.fair import Demand, targets
@@ -89,7 +90,7 @@ class Negotiator:
         self._clash = ""
         self._others: Mapping[str, Other] = {}
         self._want: dict[str, Part] = {}
-        self._sizes: dict[str, tuple[int, int]] = {}  # by URL: pages and page size
+        self._sizes: dict[str, Pool] = {}  # by URL: as it was last known
         self._server = "unknown"
         self._began = False  # whether there was anything to lease from under this grant
         self._timer: asyncio.TimerHandle | None = None
@@ -149,7 +150,7 @@ class Negotiator:
         footing, in_time = self._footing, False
         said = self._said(now)
         held = self._held()
-        pages = {url: self._sizes[url][0] for url in held}
+        pages = {url: self._sizes[url].pages for url in held}
         ask = footing.ask(now, pages, held, self._want, said)
         self.hold()
         try:
@@ -200,11 +201,10 @@ class Negotiator:
         for name, url in self._urls.items():
             pool = leases.pools.get(name)
             if pool is not None:
-                self._sizes[url], held[url] = (pool.pages, pool.page_size), pool.leased
+                self._sizes[url], held[url] = pool, pool.leased
             elif url in self._sizes:
-                size = self._sizes[url][1]
                 each = (lease.need.each for _, lease in leases.held() for at, _ in lease.places if at == name)
-                if pages := sum(-(-tokens // size) for tokens in each):
+                if pages := sum(map(self._sizes[url].pages_of, each)):
                     held[url] = pages
         return held
 
