@@ -129,33 +129,6 @@ def _room_share(default: float) -> float:
     return share
 
 
-def _degrade() -> bool:
-    flag: bool = Field(
-        False,
-        description=(
-            "Whether images may be made smaller where the request would be refused otherwise. Told in the header"
-            " x-toolkit-degraded."
-        ),
-    )
-    return flag
-
-
-def _degrade_floor() -> float:
-    share: float = Field(
-        0.25, gt=0, le=1, description="Least part of any image's tokens that must be left after that."
-    )
-    return share
-
-
-def _degrade_max_tokens() -> int:
-    tokens: int = Field(
-        0,
-        ge=0,
-        description="What max_tokens may be lowered to, at least, where the request would be refused otherwise. 0: never lowered.",
-    )
-    return tokens
-
-
 def _fallback(default: bool) -> bool:
     allowed: bool = Field(
         default, description="Whether fallback.url, where it is set, may answer in place of an error."
@@ -171,9 +144,21 @@ class SloConfig(Section):
     short_wait_s: float = _short_wait_s(0.5)
     long_wait_s: float = _long_wait_s(1.5)
     room_share: float = _room_share(0.75)
-    degrade: bool = _degrade()
-    degrade_floor: float = _degrade_floor()
-    degrade_max_tokens: int = _degrade_max_tokens()
+    degrade: bool = Field(
+        False,
+        description=(
+            "Whether images may be made smaller where the request would be refused otherwise. Told in the header"
+            " x-toolkit-degraded."
+        ),
+    )
+    degrade_floor: float = Field(
+        0.25, gt=0, le=1, description="Least part of any image's tokens that must be left after that."
+    )
+    degrade_max_tokens: int = Field(
+        0,
+        ge=0,
+        description="What max_tokens may be lowered to, at least, where the request would be refused otherwise. 0: never lowered.",
+    )
     fallback: bool = _fallback(True)
 
 
