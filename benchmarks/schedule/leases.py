@@ -14,6 +14,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from benchmarks.schedule.priority import middle
 from tests.serving.schedule.virtual import Ask, Fate, p95, pool, rules, run
 from toolkit.core.sample import WorkloadClass
 
@@ -45,11 +46,6 @@ def arrivals(seed: int, load: float, tail: float) -> list[Ask]:
         now += source.expovariate(rate)
         asks.append(one(source, now, tail))
     return asks
-
-
-def middle(values: list[float], form: str) -> str:
-    """Median, and the range over the seeds."""
-    return f"{statistics.median(values):{form}} ({min(values):{form}} to {max(values):{form}})"
 
 
 def inside(fates: list[Fate]) -> int:

@@ -10,6 +10,7 @@ import statistics
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks.schedule.priority import middle
 from tests.serving.schedule.returning import LOADS, PEAK, Says, arrivals, returning
 
 PAGE = Path(__file__).resolve().parents[1] / "results" / "schedule-retry-after.md"
@@ -28,19 +29,15 @@ def rows(load: str) -> list[str]:
     for name, side in SIDES.items():
         played = [returning(arrivals(seed, LOADS[load]), side()) for seed in SEEDS]
         told = sorted(second for one in played for second in one.told_s)
-        second, amid, either = (
+        served = (
             [100 * getattr(one, f"{which}_share") for one in played] for which in ("second", "amid", "either")
         )
+        cells = " | ".join(middle(shares, ".0f") for shares in served)
         lines.append(
             f"| {name} | {statistics.median(len(one.seconds) for one in played):.0f} | "
-            f"{statistics.median(told):.0f}, {told[len(told) * 95 // 100]:.0f} | {middle(second)} | {middle(amid)} | {middle(either)} |"
+            f"{statistics.median(told):.0f}, {told[len(told) * 95 // 100]:.0f} | {cells} |"
         )
     return lines
-
-
-def middle(values: list[float]) -> str:
-    """Median, and the range over the seeds."""
-    return f"{statistics.median(values):.0f} ({min(values):.0f} to {max(values):.0f})"
 
 
 def page() -> str:
