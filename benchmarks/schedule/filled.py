@@ -14,10 +14,8 @@ import itertools
 import os
 import platform
 import random
-import signal
 import statistics
 import sys
-import tempfile
 import textwrap
 import time
 from dataclasses import dataclass
@@ -28,8 +26,9 @@ import orjson
 import pybase64
 from PIL import Image
 
-from benchmarks.schedule.services import attached, served
+from benchmarks.schedule.services import asked, attached, served
 from benchmarks.schedule.storm_load import Told, streamed
+from tests.serving.schedule.virtual import p95
 from toolkit.core.errors import ToolkitError
 from toolkit.core.http.client import HttpClient
 from toolkit.core.http.errors import TransportError
@@ -75,9 +74,7 @@ class Window:
 
     @property
     def text_p95_s(self) -> float:
-        """Nearest rank."""
-        ordered = sorted(one.ttft_s for one in self.shots if not one.long)
-        return ordered[max(0, -(-len(ordered) * 95 // 100) - 1)]
+        return p95([one.ttft_s for one in self.shots if not one.long])
 
     @property
     def long_per_s(self) -> float:
@@ -236,13 +233,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--engine", choices=("auto", "cpu", "gpu", "simulated"), default="auto")
     parser.add_argument("--window", type=float, default=60.0, help="seconds of each turn")
-    parser.add_argument("--work", type=Path, help="where services run; default: a temporary folder")
-    options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
-    work = options.work or Path(tempfile.mkdtemp(prefix="filled-"))
-    work.mkdir(parents=True, exist_ok=True)
+    options, work = asked(parser, "filled")
     before = os.getloadavg()[0]
     kind = [f"engine.kind={options.engine}", "engine.ready_timeout_s=900"]
     with (

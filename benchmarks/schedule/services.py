@@ -1,9 +1,11 @@
 """`toolkit serve` as a process, for as long as a block lasts; and further gateways before the same engines."""
 
+import argparse
 import json
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import urllib.request
@@ -16,6 +18,17 @@ from serving.service import Service
 
 ROOT = Path(__file__).resolve().parents[2]
 TOOLKIT = Path(sys.executable).parent / "toolkit"
+
+
+def asked(parser: argparse.ArgumentParser, name: str) -> tuple[argparse.Namespace, Path]:
+    """Options of a measurement that starts services, and the folder where they run. From now on SIGTERM ends those too."""
+    parser.add_argument("--engine", choices=("auto", "cpu", "gpu", "simulated"), default="auto")
+    parser.add_argument("--work", type=Path, help="where services run; default: a temporary folder")
+    options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    work: Path = options.work or Path(tempfile.mkdtemp(prefix=f"{name}-"))
+    work.mkdir(parents=True, exist_ok=True)
+    return options, work
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,11 @@ import math
 import os
 import signal
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.schedule.services import attached, wait_for_pairs
+from benchmarks.schedule.services import asked, attached, wait_for_pairs
 from benchmarks.schedule.storm_load import Naive, Shot, Through, Way, load, with_attempts
 from benchmarks.schedule.storm_page import Measured, Run, page
 from benchmarks.schedule.storm_stand import Stand, stand
@@ -139,13 +138,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--engine", choices=("auto", "cpu", "gpu", "simulated"), default="auto")
     parser.add_argument("--rate", type=float, default=4.0, help="requests per second")
-    parser.add_argument("--work", type=Path, help="where services run; default: a temporary folder")
-    options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started is ended
-    work = options.work or Path(tempfile.mkdtemp(prefix="storm-"))
-    work.mkdir(parents=True, exist_ok=True)
+    options, work = asked(parser, "storm")
     began, before = time.monotonic(), os.getloadavg()[0]
     found = measure(work, options.engine, options.rate)
     run = Run(
