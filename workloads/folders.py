@@ -1,11 +1,11 @@
-"""Run folders do not fill the disk: the newest are kept, within a number and a size.
+"""Run folders: what is written into them is whole, and they do not fill the disk: the newest are kept, within a number and a size.
 
 Only what `toolkit bench` made is ever deleted: a folder that bears its mark and holds nothing but its files. One file
 that a person put there keeps the whole folder.
 """
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -48,6 +48,14 @@ class RunFolder:
 def mark(folder: Path) -> None:
     """Say that this folder was made by a run."""
     (folder / MARK).touch()
+
+
+def put(folder: Path, pages: Mapping[str, str]) -> None:
+    """Files by name, each whole or not at all: a reader may come at any time, and so may the end."""
+    for name, text in pages.items():
+        new = folder / f".{name}.new"
+        new.write_text(text, encoding="utf-8")
+        new.replace(folder / name)
 
 
 def begin(folder: Path, profile_toml: str, plan_json: bytes) -> None:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from workloads.folders import put
 from workloads.lease_cap import Advice, Row
 
 VERSION = 1
@@ -112,11 +113,8 @@ def cells(row: Row) -> tuple[str, ...]:
 
 
 def write(folder: Path, report: Report) -> None:
-    """Whole or not at all: a reader may come at any time, and so may the end."""
-    for name, text in ((JSON, json.dumps(to_json(report), indent=2) + "\n"), (PAGE, to_markdown(report))):
-        new = folder / f".{name}.new"
-        new.write_text(text, encoding="utf-8")
-        new.replace(folder / name)
+    """Both, as far as is known."""
+    put(folder, {JSON: json.dumps(to_json(report), indent=2) + "\n", PAGE: to_markdown(report)})
 
 
 def _plain(value: Any) -> Any:

@@ -16,6 +16,7 @@ from toolkit.core.errors import UsageFault
 from toolkit.core.http.client import HttpClient
 from workloads.bench import BenchResult, Hooks, Scraping, run_bench
 from workloads.compose import compose
+from workloads.folders import put
 from workloads.peak import Found, Search, Verdict, found, next_step
 from workloads.peak_quiet import Quiet
 from workloads.peak_report import PEAK_JSON, PEAK_PAGE, ClassReading, PeakReport, Probe, to_json, to_markdown
@@ -247,11 +248,4 @@ def _test(profile: Profile, asked: Asked) -> Test:
 
 
 def _write(folder: Path, report: PeakReport) -> None:
-    """Whole or not at all: a reader may come at any time, and so may the end."""
-    for name, text in (
-        (PEAK_JSON, json.dumps(to_json(report), indent=2) + "\n"),
-        (PEAK_PAGE, to_markdown(report)),
-    ):
-        new = folder / f".{name}.new"
-        new.write_text(text, encoding="utf-8")
-        new.replace(folder / name)
+    put(folder, {PEAK_JSON: json.dumps(to_json(report), indent=2) + "\n", PEAK_PAGE: to_markdown(report)})
