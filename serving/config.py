@@ -7,7 +7,6 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from serving import store_url
 from serving.admin_config import AdminConfig
 from serving.fallback_config import FallbackConfig
 from serving.pools_config import PairingConfig, PoolConfigs
@@ -22,8 +21,8 @@ from serving.schedule_config import (
 )
 from serving.shared_config import SharedConfig
 from serving.storage_config import StorageConfig
+from serving.store_url import StoreUrl
 from toolkit.core.config import Section
-from toolkit.core.masked import MaskedUrl
 from toolkit.core.sample import SloClass, WorkloadClass
 
 MB = 1_000_000
@@ -228,7 +227,7 @@ class AccessConfig(Section):
         ge=0,
         description="Memory, MB, for prepared images: one that comes again is not decoded again. 0: none is kept.",
     )
-    shared_cache_url: MaskedUrl = Field(
+    shared_cache_url: StoreUrl = Field(
         "",
         repr=False,
         description=(
@@ -319,13 +318,6 @@ class AccessConfig(Section):
     def set_aside_bytes(self) -> int:
         """The part of memory_mb that is for no work: the cache's, and for the shared one four look-ups and its writes."""
         return self.cache_mb * MB + (14 * self.shared_cache_max_entry_bytes if self.shared_cache_url else 0)
-
-    @field_validator("shared_cache_url")
-    @classmethod
-    def _store_url(cls, url: str) -> str:
-        if url and (wrong := store_url.mistake(url)):
-            raise ValueError(wrong)
-        return url
 
 
 BODY_COPIES = 2

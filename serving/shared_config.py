@@ -1,16 +1,15 @@
 """The section `shared` of serve.toml."""
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
-from serving import store_url
+from serving.store_url import StoreUrl
 from toolkit.core.config import Section
-from toolkit.core.masked import MaskedUrl
 
 
 class SharedConfig(Section):
     """Several gateways before the same engines: how they share KV pools and the retry budget."""
 
-    url: MaskedUrl = Field(
+    url: StoreUrl = Field(
         "",
         repr=False,
         description=(
@@ -39,10 +38,3 @@ class SharedConfig(Section):
             " ends what it has, so that nothing is given twice even if it alone is cut off."
         ),
     )
-
-    @field_validator("url")
-    @classmethod
-    def _store_url(cls, url: str) -> str:
-        if url and (wrong := store_url.mistake(url)):
-            raise ValueError(wrong)
-        return url

@@ -1,8 +1,11 @@
 """The URL of a Valkey or Redis server: whether it is one, and where it points, without its password."""
 
+from typing import Annotated
 from urllib.parse import parse_qs, urlsplit
 
-from toolkit.core.masked import MASK
+from pydantic import AfterValidator
+
+from toolkit.core.masked import MASK, MaskedUrl
 
 _OPTIONS = {
     "redis": {"db"},
@@ -41,3 +44,13 @@ def address(url: str) -> str:
     """Where the server is, for people: the URL without user, password and options."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+def _checked(url: str) -> str:
+    if url and (wrong := mistake(url)):
+        raise ValueError(wrong)
+    return url
+
+
+StoreUrl = Annotated[MaskedUrl, AfterValidator(_checked)]
+"""A field of a Section that names such a server; empty: none. Use with Field(repr=False)."""
