@@ -9,8 +9,8 @@ import orjson
 from serving.service import EngineEndpoint
 from toolkit.core.http.client import HttpClient
 from toolkit.core.http.errors import TransportError
+from toolkit.core.http.request import JSON_HEADERS
 
-JSON_HEADERS = (("content-type", "application/json"),)
 MAX_REPLY_BYTES = 64_000
 ABORT_TIMEOUT_S = 2.0
 

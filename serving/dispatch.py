@@ -18,11 +18,12 @@ from serving.abort import EARLY_S, Aborter
 from serving.attempt import LegLost, Limits, Pair, Progress
 from serving.engine_body import EngineBody, Rendezvous
 from serving.guarded import first_leaf, leaves
-from serving.legs import JSON_HEADERS, Forward, Legs, OnPrefilled, Posting
+from serving.legs import Forward, Legs, OnPrefilled, Posting
 from serving.service import EngineEndpoint
 from toolkit.core.clock import Clock
 from toolkit.core.errors import ToolkitError
 from toolkit.core.http.client import HttpClient
+from toolkit.core.http.request import JSON_HEADERS
 
 T = TypeVar("T")
 DecodeLeg = Callable[[Posting, asyncio.Task[None]], Awaitable[T]]

@@ -18,13 +18,14 @@ from serving.attempt import Limits, Progress
 from serving.chat import ChatRequest, dump
 from serving.engine_body import with_urls
 from serving.fallback_config import FallbackConfig
-from serving.legs import JSON_HEADERS, Forward, Legs, Posting
+from serving.legs import Forward, Legs, Posting
 from serving.lifted import Lifted
 from serving.schedule.learned import Learned
 from serving.telemetry import Telemetry
 from toolkit.core import names
 from toolkit.core.clock import Clock
 from toolkit.core.errors import ClientGone, InvalidRequest, OutOfTime, ToolkitError
+from toolkit.core.http.request import JSON_HEADERS
 
 log = logging.getLogger("toolkit.gateway")
 

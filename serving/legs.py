@@ -16,7 +16,7 @@ from toolkit.core.clock import Clock
 from toolkit.core.errors import ClientGone, EngineFailed, OutOfTime, ToolkitError
 from toolkit.core.http.client import HttpClient, Response
 from toolkit.core.http.errors import TransportError
-from toolkit.core.http.request import Data, Headers
+from toolkit.core.http.request import JSON_HEADERS, Data, Headers
 from toolkit.core.http.sse import EventSplitter
 
 Forward = Callable[[bytes], Awaitable[None]]
@@ -24,7 +24,6 @@ Posting = Callable[[], Awaitable[Response]]
 """Begins to post when it is called: a leg that is cancelled before its first step has begun nothing."""
 OnPrefilled = Callable[[], None]
 MAX_ERROR_BYTES = 64_000
-JSON_HEADERS: Headers = (("content-type", "application/json"),)
 
 
 class Legs:

@@ -18,6 +18,7 @@ from serving.engines.simulated.engine import Engine, ForPeer
 from serving.engines.simulated.http import Call
 from toolkit.core.http.client import HttpClient
 from toolkit.core.http.errors import TransportError
+from toolkit.core.http.request import JSON_HEADERS
 
 ROUTE_TRIES = 15
 ROUTE_WAIT_S = 1.0
@@ -26,7 +27,6 @@ TRANSFER_TIMEOUT_S = 30.0
 """Mooncake's MC_TRANSFER_TIMEOUT: a decode that takes nothing for so long counts as failed."""
 PROBE_TIMEOUT_S = 5.0
 HEALTH_TIMEOUT_S = 3.0
-JSON_HEADERS = (("content-type", "application/json"),)
 MAX_ANSWER_BYTES = 64_000
 
 

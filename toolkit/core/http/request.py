@@ -8,6 +8,7 @@ from toolkit.core.http.url import Origin, parse_url
 
 Headers = Sequence[tuple[str, str]]
 Data = bytes | memoryview
+JSON_HEADERS: Headers = (("content-type", "application/json"),)
 
 IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE"})  # RFC 9110 section 9.2.2
 JOIN_BELOW_BYTES = 16_384  # copying less than this is cheaper than one more system call
